@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 from backoff.cron import Cron
 from backoff.errors import PolicyInvalid, quote_value
-from backoff.time_zone import END_MS, change_s, offset_s
-from backoff.time_zone import zone as zone_named
+from backoff.time_zone import END_MS, find_change_s, find_offset_s
+from backoff.time_zone import find_zone as zone_named
 
 # Quiet hours: periods of the week, by the clocks of a time zone, in which nothing is to happen.
 
@@ -65,13 +65,13 @@ class QuietHours:
         if not 0 <= moment_ms < END_MS:
             return moment_ms
         at_s = moment_ms // 1_000
-        shift_s = offset_s(at_s, self.zone)
+        shift_s = find_offset_s(at_s, self.zone)
         end_minute = self._end_minute((at_s + shift_s) // 60)
         if end_minute is None:
             return moment_ms
         end_s = 60 * end_minute - shift_s
         # After a change of the clocks the period ends at another instant, or this is no part of it any more.
-        return 1_000 * (end_s if offset_s(end_s, self.zone) == shift_s else change_s(at_s, end_s, self.zone))
+        return 1_000 * (end_s if find_offset_s(end_s, self.zone) == shift_s else find_change_s(at_s, end_s, self.zone))
 
     def describe_rule(self) -> str:
         """Describe the period in words: its times, its time zone, and its days where it does not begin on all.

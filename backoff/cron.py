@@ -17,8 +17,8 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from backoff.errors import PolicyInvalid, quote_value
-from backoff.time_zone import END_MS, first_s, offset_s, reached_s, repeat_s
-from backoff.time_zone import zone as zone_named
+from backoff.time_zone import END_MS, find_first_s, find_offset_s, find_reached_s, find_repeats_s
+from backoff.time_zone import find_zone as zone_named
 
 # The five fields of a cron expression, as Vixie cron reads them: text in, sets of numbers out.
 #
@@ -78,7 +78,7 @@ _KINDS = (
 )
 
 
-def fields(expression: object) -> Fields:
+def parse_fields(expression: object) -> Fields:
     """The fields of an expression; capital letters and small ones are the same.
 
     >>> fields("0,30 9-17/4 1 */6 FRI-SUN")[1:4] == ({9, 13, 17}, {1}, {1, 7})
@@ -164,7 +164,7 @@ class Cron:
 
         Raises PolicyInvalid: at `cron`, it is no such expression or never matches; at `zone`, there is no such zone.
         """
-        sets = fields(text)
+        sets = parse_fields(text)
         # Every date that there is, 29 February too, falls on every day of the week in 400 years.
         if not sets.either and all(min(sets.days) > monthrange(2000, month)[1] for month in sets.months):
             raise PolicyInvalid("cron", f"{text} never matches: there is no such date")
@@ -191,11 +191,11 @@ class Cron:
         if not 0 <= moment_ms < END_MS:
             return moment_ms
         # Not from the moment itself: it may be the end of a jump, where matches inside the jump count.
-        minute = self._next_minute(reached_s((moment_ms - 1) // 1_000, self.zone) // 60 + 1)
+        minute = self._next_minute(find_reached_s((moment_ms - 1) // 1_000, self.zone) // 60 + 1)
         if minute is None:
             return moment_ms
         again_ms = self._next_repeated_ms(moment_ms) if self.repeats else END_MS
-        return min(1_000 * first_s(60 * minute, self.zone), again_ms)
+        return min(1_000 * find_first_s(60 * minute, self.zone), again_ms)
 
     def describe_rule(self) -> str:
         """Describe the alignment in words, with the expression and its time zone.
@@ -209,10 +209,10 @@ class Cron:
         """The first match, not before a moment, that clocks show for the second time; END_MS if those around it have none."""
         # Matches in a repeat that is yet to begin come later than the same wall times' first, unless these are over: then
         # the moment is among the wall times that come twice.
-        repeat = repeat_s(moment_ms // 1_000, self.zone)
+        repeat = find_repeats_s(moment_ms // 1_000, self.zone)
         if not repeat:
             return END_MS
-        ahead_s = offset_s(repeat.start, self.zone)
+        ahead_s = find_offset_s(repeat.start, self.zone)
         minute = self._next_minute(-(-(max(-(-moment_ms // 1_000), repeat.start) + ahead_s) // 60))
         at_s = END_MS if minute is None else 60 * minute - ahead_s
         return 1_000 * at_s if at_s in repeat else END_MS

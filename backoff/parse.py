@@ -17,9 +17,9 @@ from backoff import calendar
 from backoff.duration import duration_ms, duration_text
 from backoff.errors import PolicyInvalid, quote_value
 from backoff.policy import JITTERS, Constant, Exponential, Jitter, Linear, Policy, Steps, full
-from backoff.rate_limit import rate
+from backoff.rate_limit import parse_rate
 
-__all__ = ["DEFAULT", "curve", "duration_ms", "duration_text", "policy", "rate"]
+__all__ = ["DEFAULT", "duration_ms", "duration_text", "parse_curve", "parse_rate", "policy"]
 
 DEFAULT = Policy(
     curve=Exponential(delay_ms=10_000, factor=2.0, max_delay_ms=3_600_000),
@@ -56,7 +56,9 @@ def policy(mapping: Mapping[str, object], base: Policy = DEFAULT) -> Policy:
     return replace(base, calendar=calendar.parse_calendar(mapping, base.calendar), **changes)
 
 
-def curve(mapping: Mapping[str, object], max_delay_ms: int = DEFAULT.max_delay_ms) -> Constant | Linear | Exponential | Steps:
+def parse_curve(
+    mapping: Mapping[str, object], max_delay_ms: int = DEFAULT.max_delay_ms
+) -> Constant | Linear | Exponential | Steps:
     """The curve of a mapping like `{"kind": "linear", "delay": "1s", "step": "2s", "max_delay": "1m"}`.
 
     `max_delay_ms` stands in where it has no `max_delay`. Raises PolicyInvalid where a key is missing, unknown, or cannot be used.
@@ -79,7 +81,7 @@ def _backoff(value: object, max_delay_ms: int) -> Constant | Linear | Exponentia
     if not isinstance(value, Mapping):
         raise PolicyInvalid("backoff", f"{quote_value(value)} is not a mapping like {{kind: constant, delay: 30s}}")
     try:
-        return curve(value, max_delay_ms)
+        return parse_curve(value, max_delay_ms)
     except PolicyInvalid as invalid:
         raise invalid.with_prefix("backoff") from None
 

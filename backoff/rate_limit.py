@@ -31,7 +31,7 @@ class Limit:
         return f"{self.tokens}/{period[1:] if period in ('1s', '1m', '1h', '1d') else period}"
 
 
-def rate(value: object, path: str = "") -> Limit:
+def parse_rate(value: object, path: str = "") -> Limit:
     """The limit of a text: 1 to 1,000,000, a slash, and a unit of time or a duration from 1s to 31d.
 
     >>> [rate(text) for text in ("500/s", "2000/1h")]

@@ -107,7 +107,7 @@ def find_next_run(plan: RecurrencePlan, due_ms: int, now_ms: int) -> Run | None:
     return _plan_run(plan, plan.start_ms + run * plan.every_ms, run, due_ms)
 
 
-def passed_over(plan: RecurrencePlan, due_ms: int, now_ms: int) -> bool:
+def is_passed_over(plan: RecurrencePlan, due_ms: int, now_ms: int) -> bool:
     """Whether the waiting run is not to be made any more, though the following one may be."""
     return plan.misfire == SKIP and now_ms - due_ms > plan.late_ms
 

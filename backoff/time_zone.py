@@ -21,7 +21,7 @@ _ZONE = re.compile(r"[A-Z][A-Za-z0-9+_/-]{0,59}")
 _EPOCH = datetime(1970, 1, 1)
 
 
-def zone(name: object, path: str) -> ZoneInfo:
+def find_zone(name: object, path: str) -> ZoneInfo:
     """The time zone of a name like `Europe/Berlin` or `UTC`; raises PolicyInvalid, at `path`, where none has that name."""
     try:
         if isinstance(name, str) and _ZONE.fullmatch(name):
@@ -31,7 +31,7 @@ def zone(name: object, path: str) -> ZoneInfo:
     raise PolicyInvalid(path, f"{quote_value(name)} is not an IANA time zone, like Europe/Berlin or UTC")
 
 
-def offset_s(at_s: int, zone: ZoneInfo) -> int:
+def find_offset_s(at_s: int, zone: ZoneInfo) -> int:
     """How many seconds clocks are ahead of UTC at an instant.
 
     >>> [offset_s(1_774_746_000 + late_s, ZoneInfo("Europe/Berlin")) for late_s in (-1, 0)]
@@ -40,22 +40,22 @@ def offset_s(at_s: int, zone: ZoneInfo) -> int:
     return _seconds(datetime.fromtimestamp(at_s, zone))
 
 
-def change_s(from_s: int, to_s: int, zone: ZoneInfo) -> int:
+def find_change_s(from_s: int, to_s: int, zone: ZoneInfo) -> int:
     """The instant after `from_s`, and not after `to_s`, at which clocks were changed. There must be one and no more."""
-    before_s = offset_s(from_s, zone)
-    return from_s + bisect_left(range(from_s, to_s), True, key=lambda at_s: offset_s(at_s, zone) != before_s)
+    before_s = find_offset_s(from_s, zone)
+    return from_s + bisect_left(range(from_s, to_s), True, key=lambda at_s: find_offset_s(at_s, zone) != before_s)
 
 
-def reached_s(at_s: int, zone: ZoneInfo) -> int:
+def find_reached_s(at_s: int, zone: ZoneInfo) -> int:
     """The latest wall time that was shown at an instant or ever before; it never falls as time goes by."""
     local = datetime.fromtimestamp(at_s, zone)
     if not local.fold:
         return at_s + _seconds(local)
     first_offset_s = _seconds(local.replace(fold=0))
-    return change_s(at_s + _seconds(local) - first_offset_s, at_s, zone) + first_offset_s - 1
+    return find_change_s(at_s + _seconds(local) - first_offset_s, at_s, zone) + first_offset_s - 1
 
 
-def first_s(wall_s: int, zone: ZoneInfo) -> int:
+def find_first_s(wall_s: int, zone: ZoneInfo) -> int:
     """The first instant at which clocks show a wall time; where they jump over it, the first after the jump.
 
     >>> half_past_two_s = 1_774_751_400  # on 29 March 2026, when clocks in Berlin go from 02:00 to 03:00
@@ -65,11 +65,11 @@ def first_s(wall_s: int, zone: ZoneInfo) -> int:
     local = (_EPOCH + timedelta(seconds=wall_s)).replace(tzinfo=zone)
     before_s, after_s = _seconds(local), _seconds(local.replace(fold=1))
     if before_s < after_s:
-        return change_s(wall_s - after_s, wall_s - before_s, zone)
+        return find_change_s(wall_s - after_s, wall_s - before_s, zone)
     return wall_s - before_s
 
 
-def repeat_s(at_s: int, zone: ZoneInfo) -> range:
+def find_repeats_s(at_s: int, zone: ZoneInfo) -> range:
     """The instants at which clocks show wall times for the second time, where those of `at_s` come twice; else none.
 
     >>> one_hour_before_s = 1_792_886_400  # 25 October 2026, when clocks in Berlin go from 03:00 to 02:00
@@ -81,7 +81,7 @@ def repeat_s(at_s: int, zone: ZoneInfo) -> range:
     if first_s <= second_s:
         return range(0)
     wall_s = at_s + _seconds(local)
-    begin_s = change_s(wall_s - first_s, wall_s - second_s, zone)
+    begin_s = find_change_s(wall_s - first_s, wall_s - second_s, zone)
     return range(begin_s, begin_s + first_s - second_s)
 
 

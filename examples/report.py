@@ -13,7 +13,7 @@ from pathlib import Path
 from examples.screen import Screen
 from examples.stage import DemoFailed, Stage
 from retry.__main__ import main as retry
-from retry.analytics.spark_session import session
+from retry.analytics.spark_session import open_session
 from retry.analytics.text_report import format_report
 from retry.clock import Deadline, pause
 
@@ -62,7 +62,7 @@ class Analytics:
 
 def main(page: str, begin: str) -> None:
     """Start Spark, and make the report when the file is there."""
-    with session():
+    with open_session():
         while not Path(begin).exists():
             pause(0.05)
         # It takes the session that there is.

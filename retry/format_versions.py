@@ -117,7 +117,7 @@ Offset = Annotated[int, msgspec.Meta(ge=0, lt=(1 << 63) - 1)]
 RecordVersion = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
-def json_decoder(type_: type[_T], noun: str) -> Callable[[bytes], _T]:
+def make_json_decoder(type_: type[_T], noun: str) -> Callable[[bytes], _T]:
     """Make a decoder of JSON objects of a type, which people call a `noun`, that raises ValueError of whatever is none."""
     decode = msgspec.json.Decoder(type_).decode
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from retry.distribution import describe_extra
 from retry.errors import JarsUnavailable, JavaUnavailable, RetryError
-from retry.settings import cache_dir, java_home
+from retry.settings import find_cache_dir, find_java_home
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _ANSWERS_S = 30
 
 def locate_java() -> str | None:
     """The program `java`, whatever its version: that of JAVA_HOME where it is set, else the one on the PATH; None without one."""
-    home = java_home()
+    home = find_java_home()
     return shutil.which("java", path=f"{home}/bin" if home else None)
 
 
@@ -54,7 +54,7 @@ def find_java() -> str:
     """
     java = locate_java()
     if java is None:
-        home = java_home()
+        home = find_java_home()
         where = f"no bin/java in {home}, which JAVA_HOME names" if home else "no `java` on the PATH, and JAVA_HOME is not set"
         raise JavaUnavailable(f"{where}; install Java 17 or 21, such as the package openjdk-17-jre-headless")
     if (version := _version(java)) < OLDEST:
@@ -90,7 +90,7 @@ _LOCK = Path(__file__).with_name("jars.lock")
 _TRIES = 3
 
 
-def jars(name: str) -> list[Path]:
+def fetch_jars(name: str) -> list[Path]:
     """The jars of `name`, a key of `_ROOTS`; fetched and checked first where they are not in the cache yet.
 
     Raises:
@@ -98,7 +98,7 @@ def jars(name: str) -> list[Path]:
       JavaUnavailable: see `retry.jars`.
     """
     root = choose_root(name, version("pyspark") if name == "spark" and importlib.util.find_spec("pyspark") else "")
-    folder = cache_dir() / f"{name}-{root[2]}"
+    folder = find_cache_dir() / f"{name}-{root[2]}"
     if not folder.is_dir():
         _fetch(name, root, folder)
     pinned = _read_hashes(_LOCK if root == _ROOTS[name] else folder / _LOCK.name, name)
@@ -156,7 +156,7 @@ def _ivy(root: tuple[str, str, str], target: Path) -> list[str]:
         raise JarsUnavailable(f"PySpark is not installed; {describe_extra('analytics')}")
     ivy = next((Path(spark.origin).parent / "jars").glob("ivy-*.jar"))
     kinds = ["-types", "jar", "bundle", "-confs", "default"]
-    cache = ["-cache", str(cache_dir() / "ivy")]
+    cache = ["-cache", str(find_cache_dir() / "ivy")]
     return [java, "-jar", str(ivy), "-dependency", *root, *kinds, *cache,
             "-retrieve", f"{target}/[artifact]-[revision].[ext]"]  # fmt: skip
 
@@ -168,6 +168,6 @@ def _sha256(file: Path) -> str:
 if __name__ == "__main__":
     try:
         for root in _ROOTS:
-            jars(root)
+            fetch_jars(root)
     except RetryError as error:
         sys.exit(str(error))

@@ -28,7 +28,7 @@ def escape_unprintable(text: str, most: int = _LINE_CHARS_MAX) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def visible_json(encoded: str) -> str:
+def escape_json(encoded: str) -> str:
     """JSON that reads the same, in which what is not printable is escaped; it may have line breaks between its parts.
 
     >>> print(visible_json('{"é": "\\u202e\\x7f"}'))

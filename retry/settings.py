@@ -265,12 +265,12 @@ BOUNDS = (
 )
 
 
-def of_process() -> dict[str, str]:
+def copy_environment() -> dict[str, str]:
     """The variables of this process, for what is started beside it and for settings of other names."""
     return dict(os.environ)
 
 
-def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
+def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings that the environment holds.
 
     Variables that begin with RETRY_ and are none of the service's are passed over; `list_unknown_variables` tells them. Raises
@@ -317,7 +317,7 @@ def set_variables(values: Mapping[str, str], *, over: bool) -> None:
     os.environ.update({name: value for name, value in values.items() if over or not os.environ.get(name)})
 
 
-def environments(settings: Settings, processes: int) -> list[dict[str, str]]:
+def split_environment(settings: Settings, processes: int) -> list[dict[str, str]]:
     """Copy the environment for each of several workers, each with its own directory, name and share of the table cache."""
     share = max(_LEAST_CACHE, settings.table_cache_bytes // processes)
     return [
@@ -331,17 +331,17 @@ def environments(settings: Settings, processes: int) -> list[dict[str, str]]:
     ]
 
 
-def cache_dir() -> Path:
+def find_cache_dir() -> Path:
     """Return the folder of fetched jars and classes of Spark, shared by all checkouts of this user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dead-letter-retry"
 
 
-def config_dir() -> Path:
+def find_config_dir() -> Path:
     """Return the folder of what this user has chosen for commands."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "dead-letter-retry"
 
 
-def java_home() -> str | None:
+def find_java_home() -> str | None:
     """Return the folder of the Java to run, from JAVA_HOME; None for the Java on the PATH."""
     return os.environ.get("JAVA_HOME")
 

@@ -131,14 +131,14 @@ def ingesting(broker: LocalBroker, tmp_path: Path) -> Ingesting:
 def spark_sessions() -> Iterator[Callable[[], SparkSession]]:
     """Gives the one Spark session of this process, which a command that a test runs may have stopped since."""
     # Loading it takes a second that no other test should wait.
-    from retry.analytics.spark_session import session
+    from retry.analytics.spark_session import open_session
 
     current: list[SparkSession] = []
     with ExitStack() as stack:
 
         def running() -> SparkSession:
             if not current or current[-1].sparkContext._jsc is None:
-                current.append(stack.enter_context(session("test")))
+                current.append(stack.enter_context(open_session("test")))
             return current[-1]
 
         yield running

@@ -45,12 +45,12 @@ def compute_attempts(
       until_ms: end of observation: everything that was taken in before is among the letters.
       watched: groups and topics that were ever sampled, where positions are those of a period alone.
     """
-    located = with_passed_ms(on_target(with_next_failure(decisions), sent), positions)
+    located = add_passed_ms(add_target_record(add_next_failure(decisions), sent), positions)
     sampled = list_watched(positions) if watched is None else watched
-    return fates(with_assumed(located, sampled), settle_ms=settle_ms, until_ms=until_ms)
+    return decide_fates(add_assumed(located, sampled), settle_ms=settle_ms, until_ms=until_ms)
 
 
-def distinct_decisions(letters: DataFrame) -> DataFrame:
+def select_distinct_decisions(letters: DataFrame) -> DataFrame:
     """One row for each decision, however often its outcome was written: those of the service, and of each letter on which
     operators acted the last one. What failed is told of at intake alone, and is known of what operators decided by that.
 
@@ -95,7 +95,7 @@ def _is_sent() -> Column:
     return F.col("stands") & F.col("decision").isin(RETRY, RETURN)
 
 
-def with_next_failure(decisions: DataFrame) -> DataFrame:
+def add_next_failure(decisions: DataFrame) -> DataFrame:
     """Select decisions to retry that stand, of what `distinct_decisions` gave, with time and decision of the next failure,
     `back_ms` and `back_as`; null where there was none."""
     # What operators decide is no failure.
@@ -106,7 +106,7 @@ def with_next_failure(decisions: DataFrame) -> DataFrame:
     return retried.join(failures, on=["id", "attempt", "_nth_retry"], how="left").drop("_nth_retry")
 
 
-def on_target(retried: DataFrame, sent: DataFrame) -> DataFrame:
+def add_target_record(retried: DataFrame, sent: DataFrame) -> DataFrame:
     """Add partition, offset, time and size of the record on the target topic to decisions to retry; null where there is none."""
     same = ("target", "id", "attempt")
     decided = retried.withColumn("_nth", F.row_number().over(Window.partitionBy(*same).orderBy("due_ms", "source")))
@@ -118,7 +118,7 @@ def on_target(retried: DataFrame, sent: DataFrame) -> DataFrame:
     return decided.join(on_topic, on=[*same, "_nth"], how="left").drop("_nth")
 
 
-def with_passed_ms(located: DataFrame, positions: DataFrame) -> DataFrame:
+def add_passed_ms(located: DataFrame, positions: DataFrame) -> DataFrame:
     """Add `passed_ms`: when a sample first showed that the group had committed past the retry; null where none did."""
     is_located = F.col("sent_offset").isNotNull() & F.col("group").isNotNull()
     retries = located.select(
@@ -146,14 +146,14 @@ def list_watched(positions: DataFrame) -> frozenset[Watched]:
     return frozenset(Watched(row["group"], row["topic"]) for row in positions.select("group", "topic").distinct().collect())
 
 
-def with_assumed(located: DataFrame, watched: Collection[Watched]) -> DataFrame:
+def add_assumed(located: DataFrame, watched: Collection[Watched]) -> DataFrame:
     """Add `assumed`: whether no sample says what the group has committed on the target topic; `watched` are all of which there is
     any."""
     is_watched = F.concat_ws(" ", "target", "group").isin(*map(str, watched)) & F.col("group").isNotNull()
     return located.withColumn("assumed", ~F.coalesce(is_watched, F.lit(False)))
 
 
-def fates(located: DataFrame, *, settle_ms: int, until_ms: int) -> DataFrame:
+def decide_fates(located: DataFrame, *, settle_ms: int, until_ms: int) -> DataFrame:
     """Decide the fate of each retry: waiting, pending, recovered or failed; gives the columns of `ATTEMPT`."""
     is_sent, failed_again = F.col("sent_offset").isNotNull(), F.col("back_ms").isNotNull()
     # Where the topic keeps the letter's own timestamp, the time of sending is unknown: it was not before the due time.

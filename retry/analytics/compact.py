@@ -30,9 +30,9 @@ from pyspark.sql import functions as F
 
 from retry import clock
 from retry.analytics import datasets
-from retry.analytics.decisions import with_settings
+from retry.analytics.decisions import apply_settings
 from retry.analytics.file_list import FileList, Listed, Whole
-from retry.analytics.spark_session import failing_as
+from retry.analytics.spark_session import translate_failures
 
 KEEP_MS = 6 * 3_600_000
 # A file is made of at most so many bytes, which makes two of them anything but small: what was merged is left alone.
@@ -60,7 +60,7 @@ class Compaction:
     def run(self) -> dict[str, Compacted]:
         """Merge and remove what can be, a second time nothing; raises RetryError where the folder cannot be read or written."""
         # A team that is called 007 keeps its folder.
-        with failing_as(f"{self._data} cannot be compacted"), with_settings(self._spark, {_AS_TEXT: "false"}):
+        with translate_failures(f"{self._data} cannot be compacted"), apply_settings(self._spark, {_AS_TEXT: "false"}):
             return {name: self._compact(name) for name in datasets.SETS}
 
     def _compact(self, name: str) -> Compacted:
@@ -68,11 +68,11 @@ class Compaction:
         files.demand_one_step()
         removed, merged, made = self._remove(files), 0, 0
         while whole := files.find_whole_list():
-            chosen = [each for alike in small_by_folder(whole.files, _FILES_AT_ONCE) for each in alike]
+            chosen = [each for alike in choose_small_files(whole.files, _FILES_AT_ONCE) for each in alike]
             if not chosen:
                 break
             there = files.within({posixpath.dirname(each.name) for each in chosen})
-            old = [each for alike in small_by_folder([x for x in chosen if x.name in there], len(chosen)) for each in alike]
+            old = [each for alike in choose_small_files([x for x in chosen if x.name in there], len(chosen)) for each in alike]
             new = self._write(files, name, whole.batch, old) if old else []
             # What somebody has deleted, as whole days may be, need not be listed for ever.
             gone = {each.name for each in old} | {each.name for each in chosen if each.name not in there}
@@ -111,7 +111,7 @@ class Compaction:
         return len(gone)
 
 
-def small_by_folder(listed: list[Listed], most: int) -> list[list[Listed]]:
+def choose_small_files(listed: list[Listed], most: int) -> list[list[Listed]]:
     """Choose small files of each folder that has several: about as many files as are given in all, or all of one folder."""
     small = sorted((each for each in listed if each.bytes < SMALL_BYTES), key=lambda each: posixpath.split(each.name))
     chosen: list[list[Listed]] = []

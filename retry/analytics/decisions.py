@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from retry.analytics import attempts
 from retry.analytics.datasets import Datasets
-from retry.analytics.questions.fates import histories
+from retry.analytics.questions.fates import list_histories
 from retry.analytics.schemas import ATTEMPT, LETTER, PARKED
 from retry.errors import RetryError
 
@@ -48,16 +48,16 @@ class Decisions(NamedTuple):
     are_many: bool
 
 
-def decisions(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -> Decisions:
+def build_decisions(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -> Decisions:
     """Build the frames of letters that failed first at `since_ms` or later; raises RetryError where there are none."""
-    made = decisions_if_any(datasets, settle_ms=settle_ms, since_ms=since_ms)
+    made = build_decisions_if_any(datasets, settle_ms=settle_ms, since_ms=since_ms)
     if made is None:
         raise RetryError("no letter failed first in this period: give an earlier --since, or run `retry analytics ingest` again")
     return made
 
 
-def decisions_if_any(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -> Decisions | None:
-    size = bytes_read(datasets.letters)
+def build_decisions_if_any(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -> Decisions | None:
+    size = measure_bytes(datasets.letters)
     are_many = size > _MORE_BYTES
     # Kept, because all questions read them. Not too many rows are checkpointed, so that no question plans their making again;
     # more are persisted, since they take less room as columns.
@@ -65,15 +65,15 @@ def decisions_if_any(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -
         methodcaller("localCheckpoint"), methodcaller("localCheckpoint", eager=False)
     )  # fmt: skip
     spark = datasets.letters.sparkSession
-    with with_settings(spark, {} if are_many else _for_more_rows(spark) if size > _FEW_BYTES else FOR_FEW_ROWS):
-        once = keep(attempts.distinct_decisions(datasets.letters.select(*_READ)))
+    with apply_settings(spark, {} if are_many else _for_more_rows(spark) if size > _FEW_BYTES else FOR_FEW_ROWS):
+        once = keep(attempts.select_distinct_decisions(datasets.letters.select(*_READ)))
         every = attempts.compute_attempts(
             once, datasets.sent, datasets.positions, settle_ms=settle_ms, until_ms=datasets.until_ms, watched=datasets.watched
         )
         is_within = F.col("first_failed_ms") >= since_ms
         retried = keep(every.where(is_within))
         parked = keep_later(attempts.select_parked(once).where(is_within))
-        by_letter = keep_later(histories(retried, parked))
+        by_letter = keep_later(list_histories(retried, parked))
         first_ms = by_letter.agg(F.min("first_failed_ms")).collect()[0][0]
     if first_ms is None:
         return None
@@ -84,9 +84,9 @@ def decisions_if_any(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -
 
 
 @contextmanager
-def configured_to_ask(*made: Decisions) -> Iterator[None]:
+def configure_for_questions(*made: Decisions) -> Iterator[None]:
     """Give the Spark session, within the block, the settings that suit questions about these decisions."""
-    with with_settings(made[0].attempts.sparkSession, {} if any(each.are_many for each in made) else FOR_FEW_ROWS):
+    with apply_settings(made[0].attempts.sparkSession, {} if any(each.are_many for each in made) else FOR_FEW_ROWS):
         yield
 
 
@@ -100,7 +100,7 @@ def _for_more_rows(spark: SparkSession) -> dict[str, str]:
 
 
 @contextmanager
-def with_settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+def apply_settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
     """Give the Spark session these settings within the block, and the former ones after it."""
     usual = {name: str(spark.conf.get(name)) for name in conf}
     try:
@@ -112,7 +112,7 @@ def with_settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None
             spark.conf.set(name, value)
 
 
-def bytes_read(frame: DataFrame) -> int:
+def measure_bytes(frame: DataFrame) -> int:
     """Measure what a frame is made of, without reading it: the files of its days; else what Spark takes it for."""
     execution = frame._jdf.queryExecution()  # type: ignore[operator]
     leaves = execution.executedPlan().collectLeaves()

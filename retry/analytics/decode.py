@@ -28,7 +28,7 @@ def load_records(spark: SparkSession, options: Mapping[str, str], topics: Iterab
     return (
         spark.read.format("kafka")
         .options(**options)
-        .option("subscribePattern", topic_pattern(topics))
+        .option("subscribePattern", write_topic_pattern(topics))
         .option("includeHeaders", "true")
         # Retention may delete records while they are read; a report shows what is left.
         .option("failOnDataLoss", "false")
@@ -36,7 +36,7 @@ def load_records(spark: SparkSession, options: Mapping[str, str], topics: Iterab
     )
 
 
-def topic_pattern(topics: Iterable[str]) -> str:
+def write_topic_pattern(topics: Iterable[str]) -> str:
     """Write the topics as a pattern: a missing topic subscribed by name fails the read, a pattern without a match reads nothing.
 
     Spark looks for it anywhere in a name, so it says where a name begins and ends. A text that no topic can be called, which
@@ -67,7 +67,7 @@ def unpack_letters(outcomes: DataFrame) -> DataFrame:
     return each.select("letter.*", *RECORD_LOCATION.names, "nth")
 
 
-def positions(outcomes: DataFrame) -> DataFrame:
+def select_positions(outcomes: DataFrame) -> DataFrame:
     parsed = _parse_outcomes(outcomes, SAMPLE)
     return parsed.where(~_is_letter() & (_sample_fault() == "")).select("parsed.*", *RECORD_LOCATION.names)
 
@@ -76,23 +76,23 @@ def select_sent(records: DataFrame) -> DataFrame:
     """The records that this service sent, in the columns of `SENT`; other records on their topics are left out."""
     sent_ms = F.when(F.col("timestampType") == _LOG_APPEND_TIME, F.unix_millis("timestamp"))
     headers = F.coalesce("headers", F.array().cast(ASIDE["headers"].dataType))
-    sizes = F.transform(headers, lambda header: _bytes(header["key"]) + _bytes(header["value"]))
+    sizes = F.transform(headers, lambda find_header: _bytes(find_header["key"]) + _bytes(find_header["value"]))
     columns: list[Column | str] = [
-        "topic", F.col("partition").cast("long"), "offset", header(retry_headers.ID).alias("id"),
-        header(retry_headers.ATTEMPT).try_cast("long").alias("attempt"),
-        header(retry_headers.DUE_MS).try_cast("long").alias("due_ms"),
+        "topic", F.col("partition").cast("long"), "offset", find_header(retry_headers.ID).alias("id"),
+        find_header(retry_headers.ATTEMPT).try_cast("long").alias("attempt"),
+        find_header(retry_headers.DUE_MS).try_cast("long").alias("due_ms"),
         sent_ms.alias("sent_ms"), F.unix_millis("timestamp").alias("timestamp_ms"),
         (_bytes("key") + _bytes("value") + F.aggregate(sizes, F.lit(0).cast("long"), lambda x, y: x + y)).alias("bytes"),
         # A policy is named team/topic.
-        F.coalesce(F.substring_index(header(retry_headers.POLICY), "/", 1), F.lit("")).alias("team"),
+        F.coalesce(F.substring_index(find_header(retry_headers.POLICY), "/", 1), F.lit("")).alias("team"),
     ]  # fmt: skip
     return records.select(*columns).where("id is not null and attempt is not null").select(*SENT.names)
 
 
-def aside(records: DataFrame, outcomes_topic: str) -> DataFrame:
+def select_unreadable(records: DataFrame, outcomes_topic: str) -> DataFrame:
     """The records that ought to be one of these and cannot be read, in the columns of `ASIDE`."""
     of_outcomes = F.col("topic") == outcomes_topic
-    ours = header(retry_headers.ID).isNotNull() & header(retry_headers.ATTEMPT).try_cast("long").isNull()
+    ours = find_header(retry_headers.ID).isNotNull() & find_header(retry_headers.ATTEMPT).try_cast("long").isNull()
     in_letter = _letter_fault(F.from_json(F.col("value").cast("string"), OUTCOME_RECORD))
     in_sample = _sample_fault(F.from_json(F.col("value").cast("string"), SAMPLE))
     why = F.when(of_outcomes, F.when(_is_letter(), in_letter).otherwise(in_sample)).when(ours, "retry-attempt is no number")
@@ -100,13 +100,13 @@ def aside(records: DataFrame, outcomes_topic: str) -> DataFrame:
     return located.where("why != ''").select(*ASIDE.names)
 
 
-def day(moment_ms: str | Column) -> Column:
+def find_day(moment_ms: str | Column) -> Column:
     """Find the day in UTC, whatever the session's time zone."""
     days = F.floor((F.col(moment_ms) if isinstance(moment_ms, str) else moment_ms) / _DAY_MS)
     return F.date_add(F.lit("1970-01-01").cast("date"), F.least(F.greatest(days, F.lit(0)), F.lit(_LAST_DAY)).cast("int"))
 
 
-def header(name: str) -> Column:
+def find_header(name: str) -> Column:
     """Find the last value of a header, as Kafka's own `lastHeader`; null where there is none."""
     same_name = F.filter(F.col("headers"), lambda each: each["key"] == name)
     return F.try_element_at(same_name, F.lit(-1))["value"].cast("string")

@@ -120,7 +120,7 @@ def count_effective_of_sums(*sums: float) -> float:
     return each.letters / max(1.0, spread)
 
 
-def share_of(counts: Sequence[Counts]) -> Chance:
+def compute_share(counts: Sequence[Counts]) -> Chance:
     """A share with its 95 % interval, of events and letters of each episode."""
     events, letters = sum(each[0] for each in counts), sum(each[1] for each in counts)
     return bound_share(events, letters, count_effective(counts))
@@ -135,7 +135,7 @@ def bound_share(events: float, letters: float, effective: float) -> Chance:
     return Chance(low, events / letters, high)
 
 
-def correlation_high(counts_by_attempt: Iterable[Sequence[Counts]]) -> float:
+def estimate_correlation_high(counts_by_attempt: Iterable[Sequence[Counts]]) -> float:
     """Estimate how much alike letters of one episode end: the upper 95 % bound of the intraclass correlation, of the attempt
     where it is largest; 0 where no attempt had both ends.
 

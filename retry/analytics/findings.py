@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from retry.analytics import datasets, decode, spark_session
-from retry.analytics.decisions import Decisions, configured_to_ask, decisions
+from retry.analytics.decisions import Decisions, build_decisions, configure_for_questions
 from retry.analytics.questions import fates, fingerprints, policies, recovery
-from retry.analytics.schemas import LETTER, POSITION, SENT, laid_out
+from retry.analytics.schemas import LETTER, POSITION, SENT, lay_out_rows
 
 # The driver takes the answers: names come from letters, and there may be any number of them.
 _ROWS_MAX, _CURVES_MAX = 100, 20
@@ -44,7 +44,7 @@ def findings(
       retentions: by topic, how many milliseconds it keeps records, below 0 for ever; None where it is unknown.
       before: the period before, as it was known at its end.
     """
-    with configured_to_ask(decisions, *([] if before is None else [before])):
+    with configure_for_questions(decisions, *([] if before is None else [before])):
         begun, odd = _find_begin(decisions)
         return _answer_questions(spark, begun, retentions, before) | {"odd": odd}
 
@@ -81,7 +81,7 @@ def _answer_questions(
     is_within = F.col("minute_ms").between(since_ms - _MINUTE_MS, until_ms)
     minutes = fingerprints.count_per_minute(attempts).where(is_within).persist()
     # Not persisted: Spark plans that a second time where less of it is asked.
-    top = fingerprints.top(attempts, parked, since_ms, until_ms).localCheckpoint(eager=False)
+    top = fingerprints.find_top_fingerprints(attempts, parked, since_ms, until_ms).localCheckpoint(eager=False)
     by_policy = ("team", "policy")
 
     def teams() -> dict[str, float]:
@@ -94,14 +94,16 @@ def _answer_questions(
     questions: dict[str, Callable[[], Any]] = {
         "not_counted": lambda: _collect_rows(decisions.aside.groupBy("why").agg(F.count("*").alias("records")).orderBy("why")),
         "acted": lambda: _largest(fates.count_acted_by_kind(attempts, parked), "letters", "team", "action_kind"),
-        "parked_by_reason": lambda: _largest(policies.parked_by_reason(parked), "letters", *by_policy, "reason"),
+        "parked_by_reason": lambda: _largest(policies.count_parked_by_reason(parked), "letters", *by_policy, "reason"),
         "changed": lambda: [] if before is None else _describe_changes(decisions, before),
         "totals_before": lambda: None if before is None else _sum_letters(before),
         "unsampled": lambda: _largest(_count_unsampled(attempts), "retries", *by_policy, "target") if is_assumed() else [],
-        "fingerprints": lambda: _explain_rows(_collect_rows(top), _collect_rows(fingerprints.samples(attempts, parked, top))),
+        "fingerprints": lambda: _explain_rows(
+            _collect_rows(top), _collect_rows(fingerprints.find_samples(attempts, parked, top))
+        ),
         "fingerprints_over_time": lambda: _over_time(decisions, top),
-        "lateness": lambda: _largest(policies.lateness(attempts), "p99_ms", *by_policy),
-        "storms": lambda: _largest(fingerprints.storms(minutes, since_ms, until_ms), "times", "team", "minute_ms"),
+        "lateness": lambda: _largest(policies.measure_lateness(attempts), "p99_ms", *by_policy),
+        "storms": lambda: _largest(fingerprints.find_storms(minutes, since_ms, until_ms), "times", "team", "minute_ms"),
         "incidence_by_attempt": lambda: _curves(
             recovery.build_attempt_curves, recovery.count_by_attempt(attempts, parked, settled_ms, "team"), teams()
         ),
@@ -127,7 +129,7 @@ def _answer_questions(
 
 def _letter_sums(histories: DataFrame) -> dict[str, Rows]:
     found: dict[str, Rows] = {"all": [], "team": [], "policy": [], "exception": []}
-    for row in policies.largest_sums(histories, _ROWS_MAX).collect():
+    for row in policies.sum_largest_groups(histories, _ROWS_MAX).collect():
         found[row["of"]].append(policies.bound_recovery(row.asDict()))
     return {of: _group_rows(rows, "letters") for of, rows in found.items()}
 
@@ -178,7 +180,7 @@ def _curves(build: Callable[..., Rows], counts: DataFrame, teams: Mapping[str, f
 def _over_time(decisions: Decisions, top: DataFrame) -> Rows:
     since_ms, until_ms = decisions.since_ms, decisions.until_ms
     step_ms = -(-(until_ms - since_ms + 1) // _FINGERPRINT_STEPS)
-    frame = fingerprints.over_time(decisions.attempts, decisions.parked, top, since_ms, until_ms, _FINGERPRINT_STEPS)
+    frame = fingerprints.count_over_time(decisions.attempts, decisions.parked, top, since_ms, until_ms, _FINGERPRINT_STEPS)
     rows = _collect_rows(frame.orderBy("team", "exception", "fingerprint", "at_ms"), _ROWS_MAX * _FINGERPRINT_STEPS)
     return [{**row, "until_ms": row["at_ms"] + step_ms} for row in rows]
 
@@ -198,7 +200,9 @@ def _busiest(minutes: DataFrame, decisions: Decisions, teams: list[str]) -> Rows
 def _describe_changes(decisions: Decisions, before: Decisions) -> Rows:
     both = decisions, before
     sums = (policies.count_by_policy(each.histories, _ROWS_MAX) for each in both)
-    return policies.compare_periods(*sums, *(policies.doings(each.attempts, each.parked) for each in both))[:_ROWS_MAX]
+    return policies.compare_periods(*sums, *(policies.list_policy_doings(each.attempts, each.parked) for each in both))[
+        :_ROWS_MAX
+    ]
 
 
 def _explain_rows(top: Rows, samples: Rows) -> Rows:
@@ -241,12 +245,12 @@ def prepare() -> Path:
 
 def _run_report(java: str) -> None:
     with tempfile.TemporaryDirectory(prefix="retry-prepare-") as data:
-        with spark_session.session("retry-prepare", kafka=False, java=java) as spark:
+        with spark_session.open_session("retry-prepare", kafka=False, java=java) as spark:
             for name, (schema, when_ms) in _MADE_UP.items():
                 _write(spark, f"{data}/{name}", schema, when_ms)
-            made = decisions(datasets.from_parquet(spark, data).select_period(), settle_ms=0)
-            recovery.cells(made.attempts, made.settled_ms).collect()
-            recovery.episodes(made.attempts, made.settled_ms).collect()
+            made = build_decisions(datasets.read_parquet(spark, data).select_period(), settle_ms=0)
+            recovery.count_cells(made.attempts, made.settled_ms).collect()
+            recovery.count_episodes(made.attempts, made.settled_ms).collect()
             findings(spark, made, {"x": 1}, made)
         spark_session.end_java()
 
@@ -256,5 +260,5 @@ def _write(spark: SparkSession, folder: str, schema: StructType, when_ms: str) -
     usual = {"string": "x", "bigint": 1_000}
     columns = [F.lit(values.get(field.name, usual[field.dataType.simpleString()])).cast(field.dataType).alias(field.name)
                for field in schema.fields]  # fmt: skip
-    made = laid_out(spark.range(1).select(*columns).withColumn("day", decode.day(when_ms)))
+    made = lay_out_rows(spark.range(1).select(*columns).withColumn("day", decode.find_day(when_ms)))
     made.write.partitionBy(*{"day", "team"} & {*made.columns}).parquet(folder)

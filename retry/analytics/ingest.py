@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from retry import clock
 from retry.analytics import datasets, decode, schemas
 from retry.analytics.file_list import FileList
-from retry.analytics.spark_session import failing_as
+from retry.analytics.spark_session import translate_failures
 
 BATCH_RECORDS = 1_000_000
 # Each tells of up to 500 letters. The first of each record are sorted into files by one task, the next by another, and so on.
@@ -89,9 +89,9 @@ class Ingest:
           RetryError: Kafka cannot be read, the folder cannot be written, or another ingest writes to it.
           Stopped: `stopping` said so.
         """
-        with failing_as(f"{self._topic} cannot be ingested"):
+        with translate_failures(f"{self._topic} cannot be ingested"):
             outcomes = [self._topic]
-            positions = decode.positions(self._stream(outcomes))
+            positions = decode.select_positions(self._stream(outcomes))
             added = {datasets.POSITIONS: self._pass(datasets.POSITIONS, positions, "at_ms", ["day"])}
             until_ms = clock.wall_ms()
             letters = decode.unpack_letters(self._stream(outcomes, _OUTCOMES_A_BATCH))
@@ -100,8 +100,8 @@ class Ingest:
             retried, added[datasets.RETRIES] = self._retry_topics or noted.targets or [], {}
             if retried:
                 sent = decode.select_sent(self._stream(retried))
-                added[datasets.RETRIES] = self._pass(datasets.RETRIES, sent, datasets.when_sent_ms(), ["day", "team"])
-            wrong = decode.aside(self._stream(outcomes + retried), self._topic)
+                added[datasets.RETRIES] = self._pass(datasets.RETRIES, sent, datasets.choose_sent_ms(), ["day", "team"])
+            wrong = decode.select_unreadable(self._stream(outcomes + retried), self._topic)
             added[datasets.PUT_ASIDE] = self._pass(datasets.PUT_ASIDE, wrong, "timestamp_ms", ["day"])
             schemas.write_horizon(self._spark, self._data, noted)
             return {name: sum(each.rows for each in added[name].values()) for name in datasets.SETS}
@@ -115,7 +115,7 @@ class Ingest:
             each = schemas.Watched.from_text(place)
             watched[each] = min(date.fromisoformat(day), watched.get(each, date.max))
         if seen is None or before.watched is None:
-            watched = schemas.first_days(datasets.read_dated_set(self._spark, self._data, datasets.POSITIONS))
+            watched = schemas.find_first_days(datasets.read_dated_set(self._spark, self._data, datasets.POSITIONS))
         went, letters_batch = self._list_new_batches(datasets.LETTERS, before.letters_batch, added)
         targets: list[str] | None = sorted({*(before.targets or ()), *(went or ())})
         if self._retry_topics:
@@ -136,7 +136,7 @@ class Ingest:
         return (
             self._spark.readStream.format("kafka")
             .options(**self._options)
-            .option("subscribePattern", decode.topic_pattern(topics))
+            .option("subscribePattern", decode.write_topic_pattern(topics))
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
             .option("maxOffsetsPerTrigger", min(records_max, self._batch_records))
@@ -149,7 +149,7 @@ class Ingest:
         """Write what is new of one set, to its end; what each batch has written."""
         # One file for each folder and batch, not one for each of Kafka's partitions; of many letters some more.
         shares = [F.floor(F.col("nth") / _OF_RECORD_A_TASK)] if "nth" in rows.columns else []
-        dated = schemas.laid_out(rows.withColumn("day", decode.day(when_ms))).repartition(*folders, *shares).drop("nth")
+        dated = schemas.lay_out_rows(rows.withColumn("day", decode.find_day(when_ms))).repartition(*folders, *shares).drop("nth")
         query = (
             dated.observe(_WRITTEN, F.count(F.lit(1)).alias("rows"), F.collect_set(_noted_of(name)).alias("noted"))
             .writeStream.format("parquet")

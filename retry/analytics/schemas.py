@@ -88,7 +88,7 @@ PARKED = _columns(
 
 # Reads folders of Parquet files, in columns that are given beforehand.
 
-def rows_of(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
+def read_rows(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
     """Read the rows of a folder; none where it is missing, and null in columns that whoever wrote it did not know."""
     try:
         # With a given schema, columns that older runs did not write are null, and team 7 stays a text.
@@ -97,10 +97,10 @@ def rows_of(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
-        return no_rows(spark, schema)
+        return make_no_rows(spark, schema)
 
 
-def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
+def make_no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
     # Not `createDataFrame`, which starts a Python process for each core.
     return spark.range(0).select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields])
 
@@ -118,17 +118,17 @@ _PLAIN = r"^[a-z][a-z0-9_-]{0,62}\z"
 _READABLE_CHARS = 24
 
 
-def folder(team: Column) -> Column:
+def name_folder(team: Column) -> Column:
     """Name a team's folder: its own name where that is short and plain, else what is readable of it and its SHA-256."""
     readable = F.regexp_replace(F.lower(F.substring(team, 1, _READABLE_CHARS)), "[^a-z0-9]+", "-")
     return F.when(team.rlike(_PLAIN), team).otherwise(F.concat(readable, F.lit("-"), F.sha2(team, 256)))
 
 
-def laid_out(rows: DataFrame) -> DataFrame:
+def lay_out_rows(rows: DataFrame) -> DataFrame:
     """Lay out rows of a set as they are written: of those that have a team, `team` names the folder."""
     if "team" not in rows.columns:
         return rows
-    return rows.withColumn(TEAM_NAME, F.col("team")).withColumn("team", folder(F.col("team")))
+    return rows.withColumn(TEAM_NAME, F.col("team")).withColumn("team", name_folder(F.col("team")))
 
 
 # What the last pass of `retry analytics ingest` has noted beside the sets: up to when they are complete, and what is in them.
@@ -176,7 +176,7 @@ class Horizon(NamedTuple):
 
 def read_horizon(spark: SparkSession, data: str) -> Horizon:
     """Read the notes of the last pass; all fields are None where no pass has ended."""
-    noted = max(rows_of(spark, f"{data}/{_FOLDER}", HORIZON_ROW).collect(), key=lambda row: row["until_ms"], default=None)
+    noted = max(read_rows(spark, f"{data}/{_FOLDER}", HORIZON_ROW).collect(), key=lambda row: row["until_ms"], default=None)
     if noted is None:
         return Horizon()
     found = Horizon(*(noted[name] for name in Horizon._fields))
@@ -193,7 +193,7 @@ def write_horizon(spark: SparkSession, data: str, horizon: Horizon) -> None:
     spark.range(1).select(*row).write.mode("overwrite").parquet(f"{data}/{_FOLDER}")
 
 
-def first_days(positions: DataFrame) -> dict[Watched, date]:
+def find_first_days(positions: DataFrame) -> dict[Watched, date]:
     """Find the day of the first sample of each group on each topic; of samples with their `day`."""
     rows = positions.groupBy("group", "topic").agg(F.min("day").alias("first")).collect()
     return {Watched(row["group"], row["topic"]): row["first"] for row in rows}

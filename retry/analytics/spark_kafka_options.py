@@ -48,7 +48,7 @@ _CANNOT = "Spark's Kafka client has nothing like it, and must not connect withou
 Properties = dict[str, str]
 
 
-def options(bootstrap_servers: str, kafka: Mapping[str, str]) -> dict[str, str]:
+def build_options(bootstrap_servers: str, kafka: Mapping[str, str]) -> dict[str, str]:
     """Options with which Spark reads what is committed, as the same user as the service.
 
     Raises:

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from retry.analytics.spark_kafka_options import SECRETS_PATTERN
 from retry.errors import RetryError
-from retry.jars import demand_java_of_spark, jars, locate_java, read_release
-from retry.settings import cache_dir, is_submitted, set_spark_address
+from retry.jars import demand_java_of_spark, fetch_jars, locate_java, read_release
+from retry.settings import find_cache_dir, is_submitted, set_spark_address
 
 # Spark's classes as Java has them once they are loaded, in a file: with it a session starts in half the time.
 #
@@ -40,12 +40,12 @@ def find_archive() -> Path | None:
     # A user without a home has no cache, and a file may be deleted meanwhile: a session starts all the same.
     with suppress(OSError, RuntimeError):
         # Its name ends with its size: of a file that was cut off Java would die.
-        files = cache_dir().glob(f"{_build_archive_name()}-*.jsa")
+        files = find_cache_dir().glob(f"{_build_archive_name()}-*.jsa")
         return next((file for file in files if file.stem.endswith(f"-{file.stat().st_size}")), None)
     return None
 
 
-def java_options() -> str:
+def build_java_options() -> str:
     file = find_archive()
     return "" if file is None else f'-XX:SharedArchiveFile="{file}" {_USED}'
 
@@ -53,16 +53,16 @@ def java_options() -> str:
 def create_archive(run: Callable[[str], None]) -> Path:
     """Make the file; `run` starts Java with the options that it is given, loads what is to be kept, and waits for Java's end.
     Raises RetryError where Java has made none."""
-    began = cache_dir() / f"{_build_archive_name()}.{os.getpid()}"
+    began = find_cache_dir() / f"{_build_archive_name()}.{os.getpid()}"
     try:
-        cache_dir().mkdir(parents=True, exist_ok=True)
+        find_cache_dir().mkdir(parents=True, exist_ok=True)
         run(f'-XX:ArchiveClassesAtExit="{began}" {_SILENT}')
         if not began.is_file():
             raise RetryError(
                 f"Java wrote no classes to {began.parent}, and a session starts without, as before. "
                 "Is this a Java of version 17 or later, and may it write there? XDG_CACHE_HOME names another folder"
             )
-        return began.rename(cache_dir() / f"{_build_archive_name()}-{began.stat().st_size}.jsa")
+        return began.rename(find_cache_dir() / f"{_build_archive_name()}-{began.stat().st_size}.jsa")
     except OSError as error:
         raise RetryError(f"{began.parent} cannot be written: {error.strerror}; name another folder as XDG_CACHE_HOME") from None
     finally:
@@ -92,7 +92,7 @@ _JAVA_ENDS_S = 900
 
 
 @contextmanager
-def session(
+def open_session(
     name: str = "retry-report", *, memory: str = _DRIVER_MEMORY, quick: bool = True, kafka: bool = True, java: str | None = None
 ) -> Iterator[SparkSession]:
     """Open a session for the time of the block; its Java process ends with this one.
@@ -114,7 +114,7 @@ def session(
         # Spark 4.0.0 makes a folder `artifacts` in the working directory of its Java process, and leaves it there.
         demand_java_of_spark()
         set_spark_address(_LOOPBACK)
-        with chdir(_scratch().name), failing_as("Spark did not start"):
+        with chdir(_scratch().name), translate_failures("Spark did not start"):
             spark = builder.master("local[*]").config(map=_COMMON | _local(memory, quick, kafka, java)).getOrCreate()
     try:
         yield spark
@@ -132,7 +132,7 @@ def end_java() -> None:
 
 
 @contextmanager
-def failing_as(failure: str) -> Iterator[None]:
+def translate_failures(failure: str) -> Iterator[None]:
     """Turn what Spark raises into a RetryError of one line that begins with `failure`."""
     try:
         yield
@@ -167,7 +167,7 @@ _COMMON: dict[str, Any] = {
 
 
 def _local(memory: str, quick: bool, kafka: bool, java: str | None) -> dict[str, Any]:
-    more = java_options() if java is None else java
+    more = build_java_options() if java is None else java
     options = (
         f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         # Nothing stays in the system's temporary folder.
@@ -177,7 +177,7 @@ def _local(memory: str, quick: bool, kafka: bool, java: str | None) -> dict[str,
         more,
     )
     return {
-        **({"spark.jars": ",".join(str(jar) for jar in jars("spark"))} if kafka else {}),
+        **({"spark.jars": ",".join(str(jar) for jar in fetch_jars("spark"))} if kafka else {}),
         "spark.driver.memory": memory,
         "spark.driver.host": _LOOPBACK,
         "spark.driver.bindAddress": _LOOPBACK,

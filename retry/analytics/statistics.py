@@ -213,7 +213,7 @@ Counts = tuple[int, int]
 _SAME = 1e-9
 
 
-def differ(one: Counts, other: Counts) -> float:
+def compute_difference_chance(one: Counts, other: Counts) -> float:
     """How likely two groups with one chance would differ at least as much; each is events and trials.
 
     >>> round(differ((1, 10), (9, 10)), 6)
@@ -224,7 +224,7 @@ def differ(one: Counts, other: Counts) -> float:
     return min(1.0, math.fsum(math.exp(each) for each in likely if each <= at + _SAME))
 
 
-def more_often(one: Counts, other: Counts) -> float:
+def compute_more_often_chance(one: Counts, other: Counts) -> float:
     """How likely the first of two groups with one chance would have at least so many of the events.
 
     >>> round(more_often((9, 10), (1, 10)), 6)
@@ -308,7 +308,7 @@ class _Way:
         return max(0.0, others + self.own_squares - 2 * (self.part * self.own - self.own_weighted))
 
 
-def cumulative(steps: Iterable[Step], ways: Iterable[str]) -> Iterator[Incidence]:
+def compute_curves(steps: Iterable[Step], ways: Iterable[str]) -> Iterator[Incidence]:
     """The curves: an answer for each step, in their order; a step at which nobody is at risk changes nothing.
 
     >>> [each.parts["recovered"].likely for each in cumulative([Step(4, {"recovered": 2, "parked": 1})], ["recovered"])]

@@ -18,7 +18,7 @@ from retry.cli.policies import Duration
 from retry.errors import ActionRefused
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
-from retry.settings import from_environment
+from retry.settings import read_settings
 
 if TYPE_CHECKING:
     from retry.operations.act.options import ActOptions
@@ -150,9 +150,9 @@ def act(
     from retry.operations.listing import Listing
     from retry.scheduling.tasks.framed_values import FramedValues
 
-    settings = from_environment()
+    settings = read_settings()
     shown = " ".join((*words, *(f"--letter {each}" for each in letters)))
-    registry = registry_of(policies)
+    registry = load_workers_policies(policies)
     given = parse_options(options)
     framing = partial(FramedValues, settings.registry)
     asked = request(kind, given, framing, by=by, reason=reason, filter=shown, policies=registry.digest)
@@ -172,7 +172,7 @@ def act(
     sys.exit(_do(shards, found, expect, wait_ms, as_json) if yes else tell_undone(found))
 
 
-def registry_of(policies: str | None) -> Registry:
+def load_workers_policies(policies: str | None) -> Registry:
     """Load the policy file of the workers: without it nothing is decided as they do it, and no team's parking topic is known.
 
     Raises:

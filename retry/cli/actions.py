@@ -16,7 +16,7 @@ from retry.cli.options import NEWEST, POLICIES, Moment, add_options, identify_us
 from retry.cli.output import REFUSED, exit_where_refused, say, say_json
 from retry.cli.policies import Duration
 from retry.clock import iso, wall_ms
-from retry.settings import Settings, from_environment
+from retry.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from retry.operations.act.audit import AuditRecord
@@ -41,9 +41,9 @@ def actions(context: click.Context, as_json: bool) -> None:
         return
     _, shards = _connect()
     from retry.operations.act.action_report import action_object
-    from retry.operations.act.overview import overviews
+    from retry.operations.act.overview import list_overviews
 
-    found = overviews(shards)
+    found = list_overviews(shards)
     for about in found:
         say_json(action_object(about)) if as_json else say(_format_action(about))
     if not found:
@@ -62,10 +62,10 @@ def show(action: str, policies: str | None, newest: int) -> None:
     """
     _, shards, about = _find_action(action)
     from retry.operations.act.action_report import action_object, count_arrived, ramp_object
-    from retry.operations.act.overview import with_failed
+    from retry.operations.act.overview import add_failed_letters
 
     if about.action.ramp is not None:
-        about = with_failed(shards, about)
+        about = add_failed_letters(shards, about)
     new = count_arrived(listing(policies, newest), about.action, wall_ms()) if about.left else None
     say_json({**action_object(about), "new_failures": new, "ramp": ramp_object(about)}, indented=True)
 
@@ -127,7 +127,7 @@ def undo(action: str, by: str, reason: str, yes: bool, wait_ms: int, as_json: bo
     from retry.operations.act.audit import Audit
 
     start.demand_readiness(shards.admin, settings.app_id)
-    found, too_late = start.undoing(Audit(settings, shards.admin), about, by, reason).preview(shards)
+    found, too_late = start.build_undo(Audit(settings, shards.admin), about, by, reason).preview(shards)
     if too_late:
         say(too_late, err=True)
     if not yes:
@@ -139,7 +139,7 @@ def undo(action: str, by: str, reason: str, yes: bool, wait_ms: int, as_json: bo
 def _connect() -> tuple[Settings, ShardNumbers]:
     from retry.operations.control_requests import ShardNumbers
 
-    settings = from_environment()
+    settings = read_settings()
     return settings, ShardNumbers(settings)
 
 
@@ -147,9 +147,9 @@ def _connect() -> tuple[Settings, ShardNumbers]:
 def _find_action(text: str) -> tuple[Settings, ShardNumbers, ActionOverview]:
     """The action that is meant; ends the process where there is none."""
     settings, shards = _connect()
-    from retry.operations.act.overview import find, overviews
+    from retry.operations.act.overview import find, list_overviews
 
-    return settings, shards, find(overviews(shards), text)
+    return settings, shards, find(list_overviews(shards), text)
 
 
 @exit_where_refused()
@@ -185,8 +185,8 @@ def audit(action: str, since: int, as_json: bool) -> None:
     from retry.kafka import client_config
     from retry.operations.act.audit import Audit
 
-    settings, count = from_environment(), 0
-    for record in Audit(settings, client_config.admin(settings)).read_records(since, action):
+    settings, count = read_settings(), 0
+    for record in Audit(settings, client_config.connect_admin(settings)).read_records(since, action):
         count += 1
         say_json(record) if as_json else say(_format_record(record))
     if not count:

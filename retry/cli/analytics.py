@@ -18,7 +18,7 @@ from retry.distribution import describe_extra
 from retry.errors import RetryError
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
-from retry.settings import Settings, from_environment, is_submitted
+from retry.settings import Settings, is_submitted, read_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +80,7 @@ def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         job = Ingest(
-            session, spark_kafka_options.options(settings.bootstrap_servers, settings.kafka),
+            session, spark_kafka_options.build_options(settings.bootstrap_servers, settings.kafka),
             build_topic_names(settings.app_id).outcomes, absolute(data),
             retry_topics=retry_topic, batch_records=batch_records, stopping=stop.is_set,
         )  # fmt: skip
@@ -138,17 +138,17 @@ def open_recorded(
     """
     with spark(name, memory, quick=not is_large(data), kafka=data is None) as (session, settings):
         from retry.analytics import datasets, spark_kafka_options
-        from retry.analytics.spark_session import failing_as
+        from retry.analytics.spark_session import translate_failures
         from retry.kafka.topics import build_topic_names
 
         outcomes = build_topic_names(settings.app_id).outcomes
-        with failing_as(f"{data or outcomes} cannot be read"):
+        with translate_failures(f"{data or outcomes} cannot be read"):
             if data is not None:
-                yield session, datasets.from_parquet(session, absolute(data))
+                yield session, datasets.read_parquet(session, absolute(data))
             else:
                 demand_right_to_outcomes(settings)
-                options = spark_kafka_options.options(settings.bootstrap_servers, settings.kafka)
-                yield session, datasets.from_kafka(session, options, outcomes, retry_topic)
+                options = spark_kafka_options.build_options(settings.bootstrap_servers, settings.kafka)
+                yield session, datasets.read_kafka(session, options, outcomes, retry_topic)
 
 
 def demand_right_to_outcomes(settings: Settings) -> None:
@@ -162,7 +162,7 @@ def demand_right_to_outcomes(settings: Settings) -> None:
     from retry.process import acls
 
     registry = load(settings.policies) if settings.policies else Registry()
-    acls.demand_rights(client_config.admin(settings), acls.ANALYTICS, acls.resolve_names(settings.app_id, registry))
+    acls.demand_rights(client_config.connect_admin(settings), acls.ANALYTICS, acls.resolve_names(settings.app_id, registry))
 
 
 @contextmanager
@@ -174,12 +174,12 @@ def spark(name: str, memory: str = "1g", *, quick: bool = True, kafka: bool = Tr
     """
     try:
         # Spark is an extra, and loading it takes a second that no other command should wait.
-        from retry.analytics.spark_session import session
+        from retry.analytics.spark_session import open_session
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from None
 
-    settings = from_environment()
-    with session(name, memory=memory, quick=quick, kafka=kafka) as started:
+    settings = read_settings()
+    with open_session(name, memory=memory, quick=quick, kafka=kafka) as started:
         yield started, settings
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from retry.cli import analytics_options
-from retry.cli.analytics_options import JSON, PeriodOptions, causes, count_by_kind, counts_of, decisions_of, period
+from retry.cli.analytics_options import JSON, PeriodOptions, causes, count_by_kind, counts_of, period, read_decisions
 from retry.cli.output import say, say_json, say_lines, write_file
 from retry.policies.policy_file import load_with_text, parse
 
@@ -47,19 +47,19 @@ def advise(now: str, new: Path | None, keep: float, enough: int, as_backtest: bo
         found = _run_backtest(_read(now), now, keep, enough, PeriodOptions(**options))
         _say(found, _backtest_lines(found), as_json)
         return
-    from retry.analytics.advice.policy_rewrite import add_rules, difference, list_advice
+    from retry.analytics.advice.policy_rewrite import add_rules, diff_policies, list_advice
     from retry.analytics.advice.replay import plan_delays
-    from retry.analytics.advice.summary import advice_by_kind, saving, worth
+    from retry.analytics.advice.summary import choose_advice_by_kind, make_advice_rows, sum_saving
 
     text = _read(now)
-    with decisions_of("retry-advise", PeriodOptions(**options)) as (_, decisions):
+    with read_decisions("retry-advise", PeriodOptions(**options)) as (_, decisions):
         counts = counts_of(decisions)
         kinds, is_cause = count_by_kind(counts), causes(counts)
-        advice = advice_by_kind(kinds, plan_delays(parse(text, now), kinds, is_cause), keep=keep, enough=enough)
+        advice = choose_advice_by_kind(kinds, plan_delays(parse(text, now), kinds, is_cause), keep=keep, enough=enough)
         rules = list_advice(advice, is_cause)
         changed, added = add_rules(text, now, rules)
-    diff = difference(text, now, rules)
-    result = {"advice": worth(kinds, advice), "saving": saving(advice, keep), "rules": added, "diff": diff}
+    diff = diff_policies(text, now, rules)
+    result = {"advice": make_advice_rows(kinds, advice), "saving": sum_saving(advice, keep), "rules": added, "diff": diff}
     _say(result, (*_format_advice(result), *(["", *diff] if diff and new is None else [])), as_json)
     _write(new, changed, as_json)
 
@@ -81,7 +81,7 @@ def what_if(tried: str, now: str, new: Path | None, as_json: bool, **options: An
 
     text = _read(tried)
     registries = parse(_read(now), now), parse(text, tried)
-    with decisions_of("retry-what-if", PeriodOptions(**options)) as (_, decisions):
+    with read_decisions("retry-what-if", PeriodOptions(**options)) as (_, decisions):
         result = compare_policies(*registries, analytics_options.starts(decisions), count_by_kind(counts_of(decisions)))
     table = format_comparison(result)
     _say(result, table, as_json)
@@ -91,12 +91,12 @@ def what_if(tried: str, now: str, new: Path | None, as_json: bool, **options: An
 def _run_backtest(text: str, now: str, keep: float, enough: int, options: PeriodOptions) -> dict[str, Any]:
     from retry.analytics.advice.compare import backtest
     from retry.analytics.advice.replay import plan_delays
-    from retry.analytics.advice.summary import advice_by_kind
+    from retry.analytics.advice.summary import choose_advice_by_kind
 
-    with analytics_options.older_and_newer("retry-backtest", options) as (older, newer):
+    with analytics_options.split_by_age("retry-backtest", options) as (older, newer):
         counts = counts_of(older)
         kinds = count_by_kind(counts)
-        advice = advice_by_kind(kinds, plan_delays(parse(text, now), kinds, causes(counts)), keep=keep, enough=enough)
+        advice = choose_advice_by_kind(kinds, plan_delays(parse(text, now), kinds, causes(counts)), keep=keep, enough=enough)
         found = backtest(advice, analytics_options.count_each(counts_of(newer)))
     fitted = sum(each.letters for each in kinds.values())
     period = {"since_ms": older.since_ms, "cut_ms": older.until_ms, "until_ms": newer.until_ms}

@@ -51,12 +51,12 @@ period = add_options([
 
 
 @contextmanager
-def decisions_of(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSession, Decisions]]:
+def read_decisions(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSession, Decisions]]:
     with _open_recorded(name, options) as (spark, recorded):
-        from retry.analytics.decisions import decisions
+        from retry.analytics.decisions import build_decisions
 
         period = recorded.select_period(options.since_ms, options.until_ms)
-        yield spark, decisions(period, settle_ms=options.settle_ms, since_ms=options.since_ms)
+        yield spark, build_decisions(period, settle_ms=options.settle_ms, since_ms=options.since_ms)
 
 
 @contextmanager
@@ -64,13 +64,13 @@ def decisions_and_before(name: str, options: PeriodOptions) -> Iterator[tuple[Re
     """Open a Spark session with the frames of the period, and of the one before, as long and as known at its end; that is None
     without `--since`, or where nothing failed in it."""
     with _open_recorded(name, options) as (_, recorded):
-        from retry.analytics.decisions import decisions, decisions_if_any
+        from retry.analytics.decisions import build_decisions, build_decisions_if_any
 
         since_ms, settle_ms = options.since_ms, options.settle_ms
-        now = decisions(recorded.select_period(since_ms, options.until_ms), settle_ms=settle_ms, since_ms=since_ms)
+        now = build_decisions(recorded.select_period(since_ms, options.until_ms), settle_ms=settle_ms, since_ms=since_ms)
         first_ms = max(0, 2 * since_ms - (options.until_ms or clock.wall_ms()))
         before = recorded.select_period(first_ms, since_ms) if since_ms else None
-        yield recorded, now, None if before is None else decisions_if_any(before, settle_ms=settle_ms, since_ms=first_ms)
+        yield recorded, now, None if before is None else build_decisions_if_any(before, settle_ms=settle_ms, since_ms=first_ms)
 
 
 def list_days_missing(recorded: Recorded, since_ms: int, until_ms: int) -> list[str]:
@@ -84,23 +84,23 @@ def list_days_missing(recorded: Recorded, since_ms: int, until_ms: int) -> list[
 
 
 @contextmanager
-def older_and_newer(name: str, options: PeriodOptions) -> Iterator[tuple[Decisions, Decisions]]:
+def split_by_age(name: str, options: PeriodOptions) -> Iterator[tuple[Decisions, Decisions]]:
     """The older two thirds of the period, as far as they were known at their end, and the rest.
 
     Raises:
       RetryError: nothing failed in one of them.
     """
     with _open_recorded(name, options) as (_, recorded):
-        from retry.analytics.datasets import first_failed_ms
-        from retry.analytics.decisions import decisions
+        from retry.analytics.datasets import find_first_failed_ms
+        from retry.analytics.decisions import build_decisions
 
         period = recorded.select_period(options.since_ms, options.until_ms)
-        first_ms = first_failed_ms(period, options.since_ms)
+        first_ms = find_first_failed_ms(period, options.since_ms)
         cut_ms = first_ms + (period.until_ms - first_ms) * 2 // 3
         older, newer = recorded.select_period(options.since_ms, cut_ms), recorded.select_period(cut_ms, options.until_ms)
         yield (
-            decisions(older, settle_ms=options.settle_ms, since_ms=options.since_ms),
-            decisions(newer, settle_ms=options.settle_ms, since_ms=cut_ms),
+            build_decisions(older, settle_ms=options.settle_ms, since_ms=options.since_ms),
+            build_decisions(newer, settle_ms=options.settle_ms, since_ms=cut_ms),
         )
 
 
@@ -120,11 +120,14 @@ class Counts(NamedTuple):
 
 
 def counts_of(decisions: Decisions) -> Counts:
-    from retry.analytics.decisions import configured_to_ask
+    from retry.analytics.decisions import configure_for_questions
     from retry.analytics.questions import recovery
 
-    with configured_to_ask(decisions):
-        asked, attempts = (recovery.cells, recovery.episodes), recovery.merge_small_kinds(decisions.attempts, decisions.attempts)
+    with configure_for_questions(decisions):
+        asked, attempts = (
+            (recovery.count_cells, recovery.count_episodes),
+            recovery.merge_small_kinds(decisions.attempts, decisions.attempts),
+        )
         return Counts(*([row.asDict() for row in ask(attempts, decisions.settled_ms).collect()] for ask in asked))
 
 
@@ -169,9 +172,9 @@ def causes(counts: Counts) -> dict[tuple[str, str, str | None], bool]:
 def starts(decisions: Decisions) -> list[Start]:
     """When letters of each kind failed first."""
     from retry.analytics.advice.replay import Start
-    from retry.analytics.decisions import configured_to_ask
+    from retry.analytics.decisions import configure_for_questions
     from retry.analytics.questions import recovery
 
-    with configured_to_ask(decisions):
+    with configure_for_questions(decisions):
         histories = recovery.merge_small_kinds(decisions.histories, decisions.attempts)
-        return [Start(**row.asDict()) for row in recovery.starts(histories).collect()]
+        return [Start(**row.asDict()) for row in recovery.count_starts(histories).collect()]

@@ -32,7 +32,7 @@ from retry.cli.policies import Duration
 from retry.errors import RetryError
 from retry.operations.letter_filter.syntax import quote_text
 from retry.policies.policy_file import load_with_text
-from retry.settings import from_environment
+from retry.settings import read_settings
 
 if TYPE_CHECKING:
     from retry.analytics.advice.actions import PerRetry
@@ -66,19 +66,19 @@ def answer_questions(asked: Asked, decisions: Decisions, before: Decisions | Non
     from retry.analytics.advice.forecast import forecast_week
     from retry.analytics.advice.policy_rewrite import list_advice
     from retry.analytics.advice.replay import plan_delays
-    from retry.analytics.advice.summary import advice_by_kind, saving, worth
-    from retry.analytics.decisions import configured_to_ask
+    from retry.analytics.advice.summary import choose_advice_by_kind, make_advice_rows, sum_saving
+    from retry.analytics.decisions import configure_for_questions
     from retry.analytics.findings import findings
 
     spark = decisions.attempts.sparkSession
     # What is asked at the same time leaves the session as it found it: set up for questions, until both are done.
-    with configured_to_ask(decisions, *([] if before is None else [before])), ThreadPoolExecutor(1) as beside:
+    with configure_for_questions(decisions, *([] if before is None else [before])), ThreadPoolExecutor(1) as beside:
         counting = beside.submit(counts_of, decisions)
         counting_before = None if before is None else beside.submit(counts_of, before)
         found = findings(spark, decisions, asked.retentions, before)
         counts, counts_before = counting.result(), counting_before.result() if counting_before else Counts([], [])
     kinds, is_cause = count_by_kind(counts), causes(counts)
-    advice = advice_by_kind(kinds, None if asked.registry is None else plan_delays(asked.registry, kinds, is_cause))
+    advice = choose_advice_by_kind(kinds, None if asked.registry is None else plan_delays(asked.registry, kinds, is_cause))
     totals, period = found["totals"], found["period"]
     bytes_each = totals["bytes"] / totals["retries"] if totals["retries"] else 0.0
     per_retry = PerRetry(bytes_each, asked.cost_per_retry, asked.time_per_retry_ms)
@@ -86,13 +86,14 @@ def answer_questions(asked: Asked, decisions: Decisions, before: Decisions | Non
         list_advice(advice, is_cause), period_ms=period["until_ms"] - period["since_ms"], per_retry=per_retry, file=asked.file
     )
     then = choose_actions(
-        list_advice(advice_by_kind(count_by_kind(counts_before)), causes(counts_before)),
+        list_advice(choose_advice_by_kind(count_by_kind(counts_before)), causes(counts_before)),
         period_ms=1 if before is None else before.until_ms - before.since_ms,
     )
     return found | {
         "about": _describe_report(asked), **_sum_costs(per_retry, totals),
         "actions": [row | {"console": link_group(asked.console, row, found["fingerprints"])} for row in actions],
-        "followed_up": follow_up(then, count_each(counts)), "worth": worth(kinds, advice), "saving": saving(advice),
+        "followed_up": follow_up(then, count_each(counts)), "worth": make_advice_rows(kinds, advice),
+        "saving": sum_saving(advice),
         "forecast": forecast_week(kinds, period["since_ms"], period["until_ms"]),
     }  # fmt: skip
 
@@ -109,7 +110,7 @@ def _describe_report(asked: Asked) -> Answers:
 
     from retry.kafka.topics import build_topic_names
 
-    app_id = from_environment().app_id
+    app_id = read_settings().app_id
     source = build_topic_names(app_id).outcomes if asked.options.data is None else asked.options.data
     file = None if asked.file is None else asked.file[1]
     settle_ms, released = asked.options.settle_ms, version("dead-letter-retry")
@@ -227,13 +228,13 @@ def _warm_up() -> None:
 def _compute_answers(asked: Asked, *, is_by_team: bool) -> tuple[Answers, dict[str, Answers]]:
     """Answer about all letters; and about those of each team alone, where that is asked."""
     with decisions_and_before("retry-report", asked.options) as (recorded, decisions, before):
-        from retry.analytics.decisions import configured_to_ask
+        from retry.analytics.decisions import configure_for_questions
         from retry.analytics.findings import select_team
 
         if asked.options.data is None:
             asked = asked._replace(retentions={**_retentions_on_kafka(decisions), **asked.retentions})
         whole = answer_questions(asked, decisions, before)
-        with configured_to_ask(decisions):
+        with configure_for_questions(decisions):
             days = {"days_missing": list_days_missing(recorded, **whole["period"])}
         by_team = {
             team: answer_questions(asked, select_team(decisions, team), before and select_team(before, team)) | days
@@ -259,7 +260,7 @@ def _retentions_on_kafka(decisions: Decisions) -> dict[str, int]:
     from retry.kafka import client_config, topics
 
     targets = decisions.attempts.select("target").union(decisions.parked.select("target")).distinct()
-    admin, names = client_config.admin(from_environment()), [row["target"] for row in targets.collect()]
+    admin, names = client_config.connect_admin(read_settings()), [row["target"] for row in targets.collect()]
     # A topic that is compacted alone keeps what is newest for ever.
     return {
         topic: int(about.config["retention.ms"]) if "delete" in about.config["cleanup.policy"] else -1

@@ -10,7 +10,7 @@ import msgspec
 from retry.cli.output import say, write_file
 from retry.errors import SettingsInvalid
 from retry.policies.yaml_document import suggest_word
-from retry.settings import config_dir, find_unknown_setting, set_variables
+from retry.settings import find_config_dir, find_unknown_setting, set_variables
 
 _NAME = "RETRY_CONTEXT"
 
@@ -19,9 +19,9 @@ class _ContextFile(msgspec.Struct, forbid_unknown_fields=True):
     contexts: dict[str, dict[str, str | int]]
 
 
-def default_file() -> Path:
+def find_default_file() -> Path:
     """The file of contexts of this user."""
-    return config_dir() / "contexts.yaml"
+    return find_config_dir() / "contexts.yaml"
 
 
 def apply_context(file: Path | None, name: str | None) -> None:
@@ -30,7 +30,7 @@ def apply_context(file: Path | None, name: str | None) -> None:
     Raises:
       SettingsInvalid: the file cannot be used, has no such context, or was named and no context of it is in use.
     """
-    path = file or default_file()
+    path = file or find_default_file()
     if file is None and name is None and not path.exists():
         return
     contexts = read_contexts(path)
@@ -82,7 +82,7 @@ def context() -> None:
 @click.pass_context
 def list_contexts(ctx: click.Context) -> None:
     """List contexts and their brokers; the one in use has a star. Variables of the environment go before it."""
-    path = ctx.find_root().params["config"] or default_file()
+    path = ctx.find_root().params["config"] or find_default_file()
     current, contexts = find_current(path), read_contexts(path)
     width = max(map(len, contexts), default=0)
     for name, variables in contexts.items():
@@ -94,6 +94,6 @@ def list_contexts(ctx: click.Context) -> None:
 @click.pass_context
 def use(ctx: click.Context, name: str) -> None:
     """Have commands take their settings from the context NAME, from now on, wherever neither option nor environment says more."""
-    path = ctx.find_root().params["config"] or default_file()
+    path = ctx.find_root().params["config"] or find_default_file()
     write_file(path.with_suffix(".current"), f"{check_name(path, read_contexts(path), name)}\n")
     say(f"context {name} of {path} is in use")

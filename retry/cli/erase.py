@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from retry.cli import options
-from retry.cli.act import FILE, NOT_YET, confirm_count, read_file, registry_of, start_action
+from retry.cli.act import FILE, NOT_YET, confirm_count, load_workers_policies, read_file, start_action
 from retry.cli.output import REFUSED, exit_where_refused, say, say_json
 from retry.cli.policies import Duration
 from retry.clock import iso, wall_ms
 from retry.errors import ActionRefused
 from retry.policies.registry import Registry
-from retry.settings import from_environment
+from retry.settings import read_settings
 
 if TYPE_CHECKING:
     from retry.operations.act.erase import Erasing, Remnant
@@ -61,8 +61,8 @@ def erase(
     from retry.operations.act.erase import Erasing, find_remnants
     from retry.operations.control_requests import ShardNumbers
 
-    settings, erasing = from_environment(), Erasing(wanted, topic)
-    registry = registry_of(policies)
+    settings, erasing = read_settings(), Erasing(wanted, topic)
+    registry = load_workers_policies(policies)
     shards = ShardNumbers(settings)
     start.demand_readiness(shards.admin, settings.app_id)
     found = _preview(shards, erasing, by, reason, registry, asked=yes)

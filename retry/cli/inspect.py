@@ -16,7 +16,7 @@ from retry.errors import RetryError
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
 from retry.printable import align_rows, escape_unprintable
-from retry.settings import Settings, from_environment
+from retry.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from retry.operations.cluster import LetterRange
@@ -55,7 +55,7 @@ def inspect(
         raise click.UsageError("--partition and --from-offset are for --topic")
     faults = _Faults()
     try:
-        settings, registry = from_environment(), load(policies) if policies else Registry()
+        settings, registry = read_settings(), load(policies) if policies else Registry()
         if topic is not None:
             part = LetterRange(topic, partition, from_offset, limit)
             _print(_of_topic(settings, registry, part, now_ms, cluster_id))
@@ -134,7 +134,7 @@ def try_letters(policies: str, topics: tuple[str, ...], newest: int, limit: int,
     from retry.operations.try_letters import try_newest
 
     registry = load(policies)
-    result = try_newest(Cluster(from_environment()), registry, topics, newest, lambda line: say(line, err=True))
+    result = try_newest(Cluster(read_settings()), registry, topics, newest, lambda line: say(line, err=True))
     say_json(tried_object(result)) if as_json else say_lines(tried_lines(result, limit))
 
 

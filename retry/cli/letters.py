@@ -15,7 +15,7 @@ from retry.clock import iso, wall_ms
 from retry.errors import RetryError
 from retry.policies.policy_file import load
 from retry.record import encode_base64, encode_base64_headers
-from retry.settings import from_environment
+from retry.settings import read_settings
 
 if TYPE_CHECKING:
     from retry.delay_queue.envelope_codec import EnvelopeCodec
@@ -67,12 +67,12 @@ def letters(
 
 def _print_letter(where: Listing, key: str) -> None:
     """Print one letter, or end the process where it is not there."""
-    from retry.delay_queue.entry_keys import source_from_text
+    from retry.delay_queue.entry_keys import parse_source
     from retry.delay_queue.envelope_codec import make_codec
     from retry.operations.explain.search import parse_location
 
     try:
-        waits = source_from_text(key) if key.count("/") == 3 else None
+        waits = parse_source(key) if key.count("/") == 3 else None
         parked = None if waits else parse_location(key)
     except ValueError:
         reason = f"{key!r} is not <due_ms>/<topic>/<partition>/<offset>, or of a parked letter <topic>/<partition>/<offset>"
@@ -122,13 +122,13 @@ def _list_filters(*parts: str | None) -> str:
 
 def _describe_letter(letter: FoundLetter, codec: EnvelopeCodec) -> dict[str, object]:
     from retry.delay_queue.envelopes import Named
-    from retry.delivery.act_records import content_digests
+    from retry.delivery.act_records import list_digests
 
     entry, named = letter.entry, {}
     if isinstance(entry, Named):
         also = [{"topic": each.topic, "partition": each.partition} for each in entry.also]
         named = {"also": also, "plan": _fields(entry.plan), "call": _fields(entry.call)}
-    digests = content_digests(letter.key, letter.value, letter.headers, codec)
+    digests = list_digests(letter.key, letter.value, letter.headers, codec)
     return {**_build_row(letter), "message": letter.failure.message, "timestamp_ms": letter.timestamp_ms,
             "digest": digests[0], "digests": digests,
             "key_base64": encode_base64(letter.key), "value_base64": encode_base64(letter.value),
@@ -194,15 +194,15 @@ def explain(letter: str, policies: str | None, as_json: bool) -> None:
     """
     from retry.kafka.interface import KafkaException
     from retry.operations.cluster import Cluster
-    from retry.operations.explain.evidence import evidence_of
+    from retry.operations.explain.evidence import gather_evidence
     from retry.operations.explain.explanation import explain_evidence
-    from retry.operations.explain.search import named_place
+    from retry.operations.explain.search import parse_place
 
     try:
-        location = named_place(letter)
+        location = parse_place(letter)
         registry = load(policies) if policies else None
-        cluster = Cluster(from_environment())
-        evidence = evidence_of(cluster, location, registry)
+        cluster = Cluster(read_settings())
+        evidence = gather_evidence(cluster, location, registry)
         forecast = None
         if evidence.record is not None and registry is not None:
             forecast = next(cluster.inspector(registry).decide_letters([evidence.record], wall_ms()))
@@ -217,15 +217,15 @@ def explain(letter: str, policies: str | None, as_json: bool) -> None:
 
 
 def _object(evidence: LetterEvidence, explanation: Explained) -> dict[str, object]:
-    from retry.delay_queue.entry_keys import source
+    from retry.delay_queue.entry_keys import read_source
 
     failure = evidence.letter.failure if evidence.letter else None
     return {
         "letter": str(evidence.location), "state": explanation.state.name.lower(), "family": failure.family if failure else None,
         "exception": failure.exception if failure else None, "cause": failure.cause if failure else None,
         "decision": explanation.decision._asdict() if explanation.decision else None,
-        "name": str(source(evidence.waiting.key)) if evidence.waiting else None,
-        "head": str(source(evidence.waiting.head)) if evidence.waiting and evidence.waiting.head else None,
+        "name": str(read_source(evidence.waiting.key)) if evidence.waiting else None,
+        "head": str(read_source(evidence.waiting.head)) if evidence.waiting and evidence.waiting.head else None,
         "blocked": evidence.blocked, "sent_to": str(evidence.delivery.place) if evidence.delivery else None,
         "sent_ms": evidence.delivery.at_ms if evidence.delivery else None,
         "former": [{"name": str(each.place), "action": each.action} for each in evidence.former],

@@ -13,7 +13,7 @@ from retry.cli.output import say, say_json, say_lines
 from retry.clock import wall_ms
 from retry.errors import MigrationStopped
 from retry.policies.policy_file import load
-from retry.settings import from_environment
+from retry.settings import read_settings
 
 if TYPE_CHECKING:
     from retry.operations.cluster import Cluster
@@ -43,13 +43,13 @@ def scheduler(source: str, target: str | None, group: str | None, *, yes: bool, 
     from retry.operations.migrate.move import await_empty
     from retry.scheduling.messages import migrate as schedules
     from retry.scheduling.messages import settings as environment
-    from retry.scheduling.messages.composition import rules_of
+    from retry.scheduling.messages.composition import build_rules
 
     if yes and target is None:
         raise click.UsageError("give --to with --yes: without another topic there is nothing to move")
-    settings = environment.from_environment()
+    settings = environment.read_scheduler_settings()
     group = group or settings.worker.app_id
-    cluster, rules = Cluster(settings.worker), rules_of(settings, wall_ms())
+    cluster, rules = Cluster(settings.worker), build_rules(settings, wall_ms())
 
     def build_topic(name: str) -> SchedulesTopic:
         return schedules.SchedulesTopic(settings.worker, cluster.admin, name, rules)
@@ -151,9 +151,9 @@ def spring_retry_topics(**options: Any) -> None:
 
     Each is due when Spring would have processed it, as far as its policy allows, and its retries are counted on.
     """
-    from retry.operations.migrate.plan import of_spring
+    from retry.operations.migrate.plan import convert_spring_headers
 
-    _migrate(of_spring, **options)
+    _migrate(convert_spring_headers, **options)
 
 
 @migrate.command()
@@ -163,9 +163,9 @@ def cronsumer(**options: Any) -> None:
 
     Its policy says when each is due, counted from when it was written; its retries are counted on.
     """
-    from retry.operations.migrate.plan import of_cronsumer
+    from retry.operations.migrate.plan import convert_cronsumer_headers
 
-    _migrate(of_cronsumer, **options)
+    _migrate(convert_cronsumer_headers, **options)
 
 
 def _migrate(
@@ -175,7 +175,7 @@ def _migrate(
     from retry.operations.cluster import Cluster
     from retry.operations.migrate.plan import Conversion, count_unread, demand_target, find_unread, plan_migration
 
-    registry, cluster = load(policies), Cluster(from_environment())
+    registry, cluster = load(policies), Cluster(read_settings())
     demand_target(cluster, registry, target)
     found = find_unread(cluster, registry, globs, group, target)
     conversion = Conversion(convert, target, others=others == "move")
@@ -240,13 +240,13 @@ def _plan_lines(found: Sequence[UnreadRecords], plan: Plan) -> Iterator[str]:
 
 
 def _advice(cluster: Cluster, found: Sequence[UnreadRecords], plan: Plan, others: str | None, target: str) -> Iterator[str]:
-    from retry.operations.migrate.move import instance
+    from retry.operations.migrate.move import build_instance
     from retry.operations.migrate.plan import list_group_members
 
     if plan.others:
         yield _others(plan, others)
     for each in found:
-        present = [name for name in list_group_members(cluster, each.group) if name != instance(cluster.settings.app_id)]
+        present = [name for name in list_group_members(cluster, each.group) if name != build_instance(cluster.settings.app_id)]
         if present:
             yield f"{len(present)} consumers are in the group {each.group}: stop them before you give --yes"
     yield f"nothing was written; --yes moves them to {target}"

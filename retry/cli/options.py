@@ -13,7 +13,7 @@ import click
 from retry.cli.output import say
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
-from retry.settings import from_environment
+from retry.settings import read_settings
 
 if TYPE_CHECKING:
     from retry.operations.listing import Listing
@@ -31,10 +31,10 @@ class Moment(click.ParamType):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Milliseconds since 1970; see `retry.operations.moments`."""
-        from retry.operations.moments import moment_ms
+        from retry.operations.moments import parse_moment_ms
 
         try:
-            return moment_ms(value, self._direction)
+            return parse_moment_ms(value, self._direction)
         except ValueError as wrong:
             return self.fail(str(wrong), param, ctx)
 
@@ -91,4 +91,4 @@ def listing(policies: str | None, newest: int) -> Listing:
     from retry.operations.listing import Listing
 
     registry = load(policies) if policies else Registry()
-    return Listing(Cluster(from_environment()), registry, newest, lambda line: say(line, err=True))
+    return Listing(Cluster(read_settings()), registry, newest, lambda line: say(line, err=True))

@@ -14,7 +14,7 @@ import msgspec
 
 from retry.clock import monotonic_s
 from retry.errors import ActionRefused
-from retry.printable import escape_unprintable, visible_json
+from retry.printable import escape_json, escape_unprintable
 
 REFUSED = 3
 _PATIENCE_S, _AGAIN_S = 2.0, 1.0
@@ -97,7 +97,7 @@ def format_json(value: object, *, indented: bool = False) -> str:
     It reads the same wherever it goes, and has no character that a terminal would obey.
     """
     encoded = msgspec.json.encode(value)
-    return visible_json((msgspec.json.format(encoded, indent=2) if indented else encoded).decode())
+    return escape_json((msgspec.json.format(encoded, indent=2) if indented else encoded).decode())
 
 
 def write_file(file: Path, text: str) -> None:

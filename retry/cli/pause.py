@@ -17,7 +17,7 @@ from retry.delay_queue import control_records
 from retry.errors import PolicyFileInvalid, SettingsInvalid
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
-from retry.settings import Settings, from_environment
+from retry.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from retry.delivery.redecide import Move
@@ -99,8 +99,8 @@ def pauses(as_json: bool) -> None:
     from retry.operations import waiting_entries
     from retry.operations.control_requests import describe_pauses
 
-    with waiting_entries.open_changelog_table(from_environment()) as table:
-        standing = control_records.pauses(table.controls, wall_ms())
+    with waiting_entries.open_changelog_table(read_settings()) as table:
+        standing = control_records.read_pauses(table.controls, wall_ms())
     if as_json:
         for row in describe_pauses(standing):
             say_json(row)
@@ -115,7 +115,7 @@ def _change_pause(scope: str, name: str, asked: control_records.Pause | None, fo
     from retry.operations import control_requests
     from retry.operations.control_requests import ShardNumbers
 
-    settings = from_environment()
+    settings = read_settings()
     check_name(settings, [(scope, name)] if name else [], force=force)
     shards = ShardNumbers(settings)
     control_requests.resume(shards, scope, name) if asked is None else control_requests.pause(shards, scope, name, asked)
@@ -150,7 +150,7 @@ def reschedule(
         raise click.UsageError("give --dry-run or --yes")
     from retry.process.policy_reload import load_policies
 
-    settings = from_environment()
+    settings = read_settings()
     if settings.policies is None:
         raise SettingsInvalid("RETRY_POLICIES", "not set; it names the policy file to reschedule by")
     check_name(settings, [(s, n) for s, n in (("team", team), ("topic", topic)) if n], force=force)
@@ -163,7 +163,7 @@ def reschedule(
 def _print_dry_run(settings: Settings, registry: Registry, request: control_records.Reschedule, as_json: bool) -> bool:
     from retry.operations import waiting_entries
 
-    redecider = waiting_entries.redecider(settings, registry)
+    redecider = waiting_entries.make_redecider(settings, registry)
     with waiting_entries.open_changelog_table(settings) as table:
         rehearsal = waiting_entries.rehearse_request(table, redecider, request)
     if as_json:

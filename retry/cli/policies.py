@@ -15,7 +15,7 @@ from retry.policies.explain import explain as explain_lines
 from retry.policies.policy_file import load
 from retry.policies.route import MatchInput
 from retry.record import Header
-from retry.settings import from_environment
+from retry.settings import read_settings
 
 if TYPE_CHECKING:
     from retry.operations.discover.policy_text import Discovery
@@ -176,8 +176,8 @@ def discover(globs: tuple[str, ...], newest: int, out: Path | None, *, overwrite
 
     if out is not None and out.exists() and not overwrite:
         raise click.UsageError(f"{out} is there; give --overwrite to write over it, or another name")
-    cluster = Cluster(from_environment())
-    found = discovered(cluster, topics.cluster_id(cluster.admin), globs, newest, lambda line: say(line, err=True))
+    cluster = Cluster(read_settings())
+    found = discovered(cluster, topics.read_cluster_id(cluster.admin), globs, newest, lambda line: say(line, err=True))
     if found.unreadable:
         say(f"not looked at, for want of the right to read: {', '.join(found.unreadable)}; retry acls --for discover", err=True)
     if not found.topics:

@@ -13,7 +13,7 @@ from retry.cli.output import say, say_json, say_lines
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
 from retry.printable import align_rows
-from retry.settings import from_environment
+from retry.settings import read_settings
 
 if TYPE_CHECKING:
     from retry.operations.waiting_entries import KeyUse
@@ -49,7 +49,7 @@ def strimzi(cluster: str, copies: int) -> None:
     from retry.kafka.topics import plan_topics
     from retry.process.strimzi import build_topics
 
-    settings = from_environment()
+    settings = read_settings()
     registry = load(settings.policies) if settings.policies else Registry()
     plans = plan_topics(settings.app_id, settings.shards, sorted(registry.parking()))
     _say_yaml(build_topics(plans, cluster, copies))
@@ -74,7 +74,7 @@ def reread(topic: str, since: int | None, from_offset: int | None, partition: in
 
     if from_offset is not None and (since is not None or partition is None):
         raise click.UsageError("give --from-offset with --partition, and without --from")
-    cluster = Cluster(from_environment())
+    cluster = Cluster(read_settings())
     spans = cluster.spans(LetterRange(topic, partition, from_offset))
     if since is not None:
         spans = cluster.cut_spans(spans, since)
@@ -99,10 +99,10 @@ def _run(*, make: bool) -> None:
     from retry.operations.read_positions import check_positions
     from retry.process.policy_reload import load_policies
 
-    settings = from_environment()
+    settings = read_settings()
     registry = load_policies(settings)
     parking = sorted(registry.parking())
-    admin = client_config.admin(settings)
+    admin = client_config.connect_admin(settings)
     for topic in kafka.create(admin, settings.app_id, settings.shards, parking) if make else []:
         say(f"created {topic}")
     names = kafka.build_topic_names(settings.app_id)
@@ -146,7 +146,7 @@ def acls(
 
     apart = (needed.SCHEDULER, needed.MIGRATE, needed.MIGRATE_SCHEDULER)
     wanted = parts or tuple(part for part in _PARTS if part not in (*apart, needed.DISCOVER))
-    settings = from_environment()
+    settings = read_settings()
     registry = load(settings.policies) if settings.policies else Registry()
     lines = [*needed.list_rights([p for p in wanted if p not in apart], needed.resolve_names(settings.app_id, registry))]
     lines += _of_scheduler() if needed.SCHEDULER in wanted else []
@@ -155,7 +155,7 @@ def acls(
             lines += _of_migration(part, settings.app_id, globs, target, group)
     principal = principal or f"User:{settings.kafka.get('sasl.username', 'retry')}"
     if as_commands:
-        say_lines(authorization.command([line.right for line in lines], principal, settings.bootstrap_servers))
+        say_lines(authorization.build_commands([line.right for line in lines], principal, settings.bootstrap_servers))
         return
     if cluster is not None:
         _say_yaml([build_user(principal.removeprefix("User:"), [line.right for line in lines], cluster)])
@@ -176,7 +176,7 @@ def _of_scheduler() -> list[AclLine]:
     from retry.process import acls as needed
     from retry.scheduling.messages import settings as environment
 
-    settings = environment.from_environment()
+    settings = environment.read_scheduler_settings()
 
     def topics(written: tuple[str, ...]) -> list[needed.Name]:
         return [needed.extract_prefix(each) if each.startswith("^") else (each, False) for each in written]
@@ -198,7 +198,7 @@ def _of_migration(part: str, app_id: str, globs: tuple[str, ...], target: str | 
 
     groups = [needed.begin_of_glob(group or needed.ALL_NAMES)]
     if part == needed.MIGRATE_SCHEDULER:
-        app_id = environment.from_environment().worker.app_id
+        app_id = environment.read_scheduler_settings().worker.app_id
         own = topics.build_topic_names(group or app_id)
         groups = [(name, False) for name in (group or app_id, own.intake_group, own.table_group)]
     elif target is None:
@@ -223,9 +223,9 @@ def keys() -> None:
 @click.argument("key_id", metavar="ID")
 def make_key(key_id: str) -> None:
     """Make a key called ID, for the file that RETRY_ENCRYPTION_KEYS names. An id is never used again for another key."""
-    from retry.sealing.key_file import new_line
+    from retry.sealing.key_file import make_key_line
 
-    say(new_line(key_id))
+    say(make_key_line(key_id))
 
 
 @keys.command(name="list")
@@ -236,12 +236,12 @@ def list_keys(as_json: bool) -> None:
     A key under which nothing waits can be taken out of the file, once no process writes with it: each has read the file anew
     within six seconds. What waits is read from the changelog, and no key is needed for that.
     """
-    from retry.operations.waiting_entries import KeyUse, keys_in_use
+    from retry.operations.waiting_entries import KeyUse, count_by_key
     from retry.sealing.key_file import Keys, read
 
-    settings = from_environment()
+    settings = read_settings()
     held = read(settings.encryption_keys) if settings.encryption_keys else Keys(None, {})
-    used = keys_in_use(settings)
+    used = count_by_key(settings)
     for key_id in (*held.by_id, *sorted(key for key in used if key is not None and key not in held.by_id), None):
         use = used.get(key_id, KeyUse())
         if as_json:

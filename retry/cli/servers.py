@@ -21,7 +21,7 @@ from retry.cli.output import say
 from retry.clock import wall_ms
 from retry.distribution import describe_extra
 from retry.errors import BrokerNotStarted, SettingsInvalid
-from retry.settings import environments, from_environment
+from retry.settings import read_settings, split_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ def api(ctx: click.Context) -> None:
     from retry.process.start import claim_directory
     from retry.scheduling.timers import server
 
-    settings = from_environment()
+    settings = read_settings()
     configure_logs(build_logging(settings.log_format, settings.log_level))
     claim_directory(settings.data_dir / "api")
     server.run(settings)
@@ -114,7 +114,7 @@ def console(ctx: click.Context) -> None:
     except ModuleNotFoundError as missing:
         extra = f"authlib, jinja2 and joserfc are not installed ({missing}); {describe_extra('console')}"
         raise SettingsInvalid("retry console", extra) from None
-    settings = from_environment()
+    settings = read_settings()
     configure_logs(build_logging(settings.log_format, settings.log_level))
     claim_directory(settings.data_dir / "console")
     server.run(settings)
@@ -210,7 +210,7 @@ def _alone(*, adopt: bool, timers_only: bool, allow_empty: bool, listening: int 
     from retry.worker.composition import build, demand_startable
     from retry.worker.supervisor import end_with_supervisor
 
-    settings = from_environment()
+    settings = read_settings()
     configure_logs(build_logging(settings.log_format, settings.log_level))
     if listening is not None:
         end_with_supervisor()
@@ -263,10 +263,10 @@ def _run_processes(processes: int, *, adopt: bool, timers_only: bool, allow_empt
     from retry.process.self_restart import ONCE
     from retry.worker.supervisor import Supervisor
 
-    settings = from_environment()
+    settings = read_settings()
     configure_logs(build_logging(settings.log_format, settings.log_level))
     options = ["--timers-only"] * timers_only + ["--allow-empty"] * allow_empty
-    supervisor = Supervisor(environments(settings, processes), options, [ONCE] * adopt)
+    supervisor = Supervisor(split_environment(settings, processes), options, [ONCE] * adopt)
     return asyncio.run(supervisor.run(*settings.http_host_port(), settings.http_hosts))
 
 
@@ -283,7 +283,7 @@ def scheduler(*, adopt: bool, mini: bool) -> None:
     from retry.scheduling.messages import run
     from retry.scheduling.messages import settings as environment
 
-    settings = environment.from_environment()
+    settings = environment.read_scheduler_settings()
     if mini:
         without_kafka.run(settings)
     else:

@@ -16,7 +16,7 @@ from retry.clock import iso, wall_ms
 from retry.delay_queue.envelopes import DUE_MS, Entry
 from retry.errors import ActionRefused, SchemaUnavailable, SettingsInvalid, TaskInvalid
 from retry.policies.policy_file import load
-from retry.settings import Settings, from_environment
+from retry.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from retry.scheduling.tasks.waiting_tasks import Definitions, NewDefinition, SentRun, Task
@@ -37,9 +37,9 @@ def list_(*, customer: str | None, limit: int, as_json: bool) -> None:
     from retry.operations import waiting_entries
     from retry.scheduling.tasks.waiting_tasks import Definitions
 
-    settings = from_environment()
+    settings = read_settings()
     with waiting_entries.open_changelog_table(settings) as table:
-        waiting = Definitions(settings).tasks(waiting_entries.entries(table, make_codec(settings)))
+        waiting = Definitions(settings).tasks(waiting_entries.iterate_entries(table, make_codec(settings)))
         waits = (t for t in waiting if customer is None or (t.name or "").startswith(f"{customer}/"))
         for task in islice(waits, limit):
             row = _describe_task(task)
@@ -54,11 +54,13 @@ def show(name: str, *, as_json: bool) -> None:
     """Show a task: its definition, its next run, the key of the entry that waits, and its last runs on the output topic."""
     from retry.scheduling.tasks import waiting_tasks
 
-    settings = from_environment()
+    settings = read_settings()
     definitions = waiting_tasks.Definitions(settings)
     matching, shards = _find_tasks(settings, definitions, name), waiting_tasks.count_shards(settings)
     for task in matching:
-        details = _details(task, definitions.read(task), definitions.shard(task, shards), waiting_tasks.last_runs(settings, task))
+        details = _details(
+            task, definitions.read(task), definitions.shard(task, shards), waiting_tasks.list_last_runs(settings, task)
+        )
         say_json(details, indented=not as_json)
 
 
@@ -94,7 +96,7 @@ def backfill(name: str, *, from_ms: int, to_ms: int | None, yes: bool) -> None:
     """
     from retry.scheduling.tasks.waiting_tasks import Definitions, plan_backfill
 
-    settings, now_ms = from_environment(), wall_ms()
+    settings, now_ms = read_settings(), wall_ms()
     if to_ms is not None and to_ms > now_ms:
         raise click.BadParameter("it is later than now; what is still to come is made when it is due", param_hint="--to")
     (task,) = _find_tasks(settings, Definitions(settings), name, only_one=True)
@@ -122,7 +124,7 @@ def _demand_allowed(settings: Settings, topic: str) -> None:
 def _change_definition(name: str, change: Callable[[Settings, Definitions, Task], NewDefinition]) -> None:
     from retry.scheduling.tasks.waiting_tasks import Definitions
 
-    settings = from_environment()
+    settings = read_settings()
     definitions = Definitions(settings)
     (task,) = _find_tasks(settings, definitions, name, only_one=True)
     with exit_where_refused():
@@ -138,7 +140,7 @@ def _write_entries(settings: Settings, entries: Sequence[Entry], partitions: Seq
     from retry.kafka.transactional_producer import demand_arrival
     from retry.operations.control_requests import open_writer
 
-    with open_writer(settings, client_config.admin(settings), entries[0].destination) as writer:
+    with open_writer(settings, client_config.connect_admin(settings), entries[0].destination) as writer:
         writer.begin()
         writer.publish(entries, wall_ms(), partitions)
         demand_arrival(writer)
@@ -152,7 +154,9 @@ def _find_tasks(settings: Settings, definitions: Definitions, name: str, *, only
     from retry.operations import waiting_entries
 
     with waiting_entries.open_changelog_table(settings) as table:
-        found = [task for task in definitions.tasks(waiting_entries.entries(table, make_codec(settings))) if task.name == name]
+        found = [
+            task for task in definitions.tasks(waiting_entries.iterate_entries(table, make_codec(settings))) if task.name == name
+        ]
     if not found:
         why = "it was deleted, had its last run, was parked, or never was"
         say(f"no task {name} waits: {why}; see retry tasks list", err=True)
@@ -194,12 +198,12 @@ def samples(*, outputs: tuple[str, ...], count: int, customers: int, seed: int, 
     """Make sample definitions: one for each of the six units, one by a cron expression, one that runs once, and so on."""
     from retry.scheduling.tasks import definition as made
 
-    definitions = list(islice(made.samples(seed, outputs, customers), count))
+    definitions = list(islice(made.make_samples(seed, outputs, customers), count))
     if topic is None:
         for each in definitions:
             say_json(each.definition)
         return
     from retry.kafka.record_producer import send_records
 
-    send_records(from_environment(), topic, [made.encode_sample(each, form) for each in definitions])
+    send_records(read_settings(), topic, [made.encode_sample(each, form) for each in definitions])
     say(f"sent {count} definitions to {topic}")

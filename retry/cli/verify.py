@@ -17,7 +17,7 @@ from retry.cli.program import describe_failure
 from retry.errors import BrokersUnreachable, RetryError, SettingsInvalid
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
-from retry.settings import from_environment
+from retry.settings import read_settings
 
 if TYPE_CHECKING:
     from retry.operations.verify.context import Findings
@@ -63,7 +63,7 @@ def verify(
         start.calm_collector()
         request = VerifyRequest(list(data_dirs), since_ms, skew_ms, sample, of_scheduler)
         registry = load(policies) if policies else Registry()
-        findings = verify_deployment(from_environment(), registry, request, _bar)
+        findings = verify_deployment(read_settings(), registry, request, _bar)
     except (RetryError, KafkaException, TimeoutError) as error:
         say(describe_failure(error), err=True)
         sys.exit(2)
@@ -130,7 +130,7 @@ def doctor(parts: tuple[str, ...], *, as_json: bool) -> None:
 
     wrong = 0
     try:
-        for finding in examine(from_environment(), parts):
+        for finding in examine(read_settings(), parts):
             wrong += finding.state == WRONG
             say_json(finding._asdict()) if as_json else say(f"{finding.state:5}  {finding.about}: {finding.told}")
     except BrokersUnreachable as error:

@@ -30,7 +30,7 @@ from retry.console.notifications import pages as notification_pages
 from retry.console.notifications.notifier import open_notifier
 from retry.console.reading.replica import Replica
 from retry.console.web.app import Console
-from retry.console.web.application import Assets, application, environment
+from retry.console.web.application import Assets, build_application, build_templates
 from retry.console.web.live import Live
 from retry.console.web.oidc import Client, Provider, RolesOfClaims
 from retry.console.web.rights import Tokens
@@ -39,7 +39,7 @@ from retry.console.web.sign_in import Origin, ProxySignIn, SignIn, parse_network
 from retry.console.web.sign_in_pages import CALLBACK
 from retry.errors import SettingsInvalid
 from retry.http_server import HttpServer
-from retry.http_server.certificate import Certificate, certificate_of
+from retry.http_server.certificate import Certificate, read_certificate
 from retry.http_server.host_names import is_loopback
 from retry.policies.registry import Registry
 from retry.process import start
@@ -85,12 +85,19 @@ def run(settings: Settings) -> None:
         live = Live(replica.generation, clock.wall_ms)
         assets = Assets()
         console = Console(
-            settings, replica, registry, audit=audit, previews=previews, sign_in=sign_in, live=live, templates=environment(assets)
+            settings,
+            replica,
+            registry,
+            audit=audit,
+            previews=previews,
+            sign_in=sign_in,
+            live=live,
+            templates=build_templates(assets),
         )
         # Whether there are such decoders is said before anybody looks at a letter.
         _ = console.decoders
         certificate = _certificate(settings)
-        server = _server(settings, application(console, assets, [build_acting_routes], certificate, metrics), certificate)
+        server = _server(settings, build_application(console, assets, [build_acting_routes], certificate, metrics), certificate)
         notifier = open_notifier(settings, replica, registry)
         if notifier is not None:
             held.callback(notifier.close)
@@ -112,7 +119,7 @@ def _demand_startable(settings: Settings, in_use: Registry) -> None:
 def _certificate(settings: Settings) -> Certificate | None:
     cert, key = settings.console_tls_cert, settings.console_tls_key
     host, _ = settings.console_host_port()
-    return certificate_of("RETRY_CONSOLE", cert, key, host, "RETRY_CONSOLE_ADDR") if cert else None
+    return read_certificate("RETRY_CONSOLE", cert, key, host, "RETRY_CONSOLE_ADDR") if cert else None
 
 
 def _server(settings: Settings, app: ASGIApp, certificate: Certificate | None) -> HttpServer:

@@ -46,7 +46,7 @@ def _read_path(value: bytes, path: list[str]) -> int:
             raw = bytes(_members(raw)[name])
     except (msgspec.MsgspecError, KeyError, RecursionError, ValueError):
         return 0
-    return header_values.digits_int32(raw) or 0
+    return header_values.parse_digits_int32(raw) or 0
 
 
 _ATTEMPT_DIGITS_MAX = 10
@@ -188,35 +188,35 @@ def _copy_record(pointer: Letter, record: Message | Any, own: Headers) -> Record
 
 
 def _read_retry_headers(ours: dict[str, bytes | None]) -> tuple[bytes | None, int | None, int | None, int | None, int | None]:
-    made, first_failed_ms = retries_made(ours.get(names.ATTEMPT, b"0")), moment(ours.get(names.FIRST_FAILED_MS))
-    wish_ms = (moment(ours[names.RETRY_AT_MS]) or NO_TIME) if names.RETRY_AT_MS in ours else None
-    return lineage_id(ours.get(names.ID)), made, first_failed_ms, moment(ours.get(names.DUE_MS)), wish_ms
+    made, first_failed_ms = count_retries_made(ours.get(names.ATTEMPT, b"0")), parse_moment(ours.get(names.FIRST_FAILED_MS))
+    wish_ms = (parse_moment(ours[names.RETRY_AT_MS]) or NO_TIME) if names.RETRY_AT_MS in ours else None
+    return parse_lineage_id(ours.get(names.ID)), made, first_failed_ms, parse_moment(ours.get(names.DUE_MS)), wish_ms
 
 
-def retries_made(raw: bytes | None) -> int | None:
+def count_retries_made(raw: bytes | None) -> int | None:
     """The number of the retry that failed, as a letter says; None where that is none."""
-    return integer(raw, _ATTEMPT_DIGITS_MAX)
+    return parse_integer(raw, _ATTEMPT_DIGITS_MAX)
 
 
-def integer(raw: bytes | None, digits_max: int) -> int | None:
+def parse_integer(raw: bytes | None, digits_max: int) -> int | None:
     """The number in strict ASCII digits, or None: no sign, no blank, no exponent, no more than `digits_max`."""
     return int(raw) if raw and len(raw) <= digits_max and raw.isdigit() else None
 
 
-def moment(raw: bytes | None) -> int | None:
+def parse_moment(raw: bytes | None) -> int | None:
     """Milliseconds since 1970 in ASCII digits, if they fall between 2001 and 9999; else None."""
-    number = integer(raw, _TIME_DIGITS_MAX) if raw else None
+    number = parse_integer(raw, _TIME_DIGITS_MAX) if raw else None
     return number if number is not None and LIKELY_MS <= number <= _LIKELY_MS_MAX else None
 
 
-def moments(raws: Iterable[bytes | None]) -> list[int | None]:
+def parse_moments(raws: Iterable[bytes | None]) -> list[int | None]:
     """Parse many times, each as `moment` does; nearly all have 13 digits, and take no call of their own."""
     return [
-        int(raw) if raw is not None and len(raw) == _USUAL_DIGITS and raw.isdigit() and raw[0] != _ZERO else moment(raw)
+        int(raw) if raw is not None and len(raw) == _USUAL_DIGITS and raw.isdigit() and raw[0] != _ZERO else parse_moment(raw)
         for raw in raws
     ]
 
 
-def lineage_id(raw: bytes | None) -> bytes | None:
+def parse_lineage_id(raw: bytes | None) -> bytes | None:
     """The id of a lineage that came back, if it may be one."""
     return raw if raw and len(raw) <= _ID_BYTES_MAX and raw.isascii() else None

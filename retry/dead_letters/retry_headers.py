@@ -45,14 +45,16 @@ ESSENTIAL = frozenset({ID, ATTEMPT, PARKED_REASON, FIRST_FAILED_MS})
 ESSENTIAL_WHERE_PARKED = ESSENTIAL | {SOURCE}
 
 
-def of_retry(id_: bytes, attempt: bytes, source: bytes, due_ms: bytes, policy: bytes, first_failed_ms: bytes) -> Headers:
+def make_retry_headers(
+    id_: bytes, attempt: bytes, source: bytes, due_ms: bytes, policy: bytes, first_failed_ms: bytes
+) -> Headers:
     """Make the headers that a retry carries beside those of the original record; they come last."""
     return [
         (ID, id_), (ATTEMPT, attempt), (SOURCE, source), (DUE_MS, due_ms), (POLICY, policy), (FIRST_FAILED_MS, first_failed_ms),
     ]  # fmt: skip
 
 
-def of_parked_webhook(*, id_: str, reason: str | None, attempt: int, url: str, error: str | None) -> Headers:
+def make_webhook_headers(*, id_: str, reason: str | None, attempt: int, url: str, error: str | None) -> Headers:
     """Make the headers that a parked timer carries beside those that it was made with."""
     ours = {WEBHOOK_ID: id_, PARKED_REASON: reason, ATTEMPT: attempt, WEBHOOK_URL: url, WEBHOOK_ERROR: error}
     return [(name, str(value).encode()) for name, value in ours.items()]
@@ -71,21 +73,21 @@ _WRITTEN = 6
 RetryLabels = tuple[bytes, bytes]
 
 
-def labels_of_retries(all_headers: Sequence[Headers]) -> list[RetryLabels | None]:
+def read_labels_of_retries(all_headers: Sequence[Headers]) -> list[RetryLabels | None]:
     """`labels_of_retry`, of many; those that end as `of_retry` wrote them take no call of their own."""
     if min(map(len, all_headers), default=0) < _WRITTEN:
-        return list(map(labels_of_retry, all_headers))
+        return list(map(read_labels, all_headers))
     return [
         (policy, attempt)
         if b == ATTEMPT and e == POLICY and c == SOURCE and f == FIRST_FAILED_MS and a == ID and d == DUE_MS
         and policy is not None and attempt is not None
-        else labels_of_retry(last)
+        else read_labels(last)
         for last in [headers[-_WRITTEN:] for headers in all_headers]
         for (a, _), (b, attempt), (c, _), (d, _), (e, policy), (f, _) in [last]
     ]  # fmt: skip
 
 
-def labels_of_retry(headers: Headers) -> RetryLabels | None:
+def read_labels(headers: Headers) -> RetryLabels | None:
     """Policy and attempt of a retry, for its labels; None where these are not the headers of a retry."""
     ours = dict(headers[-_WRITTEN:])
     policy, attempt = ours.get(POLICY), ours.get(ATTEMPT)

@@ -145,46 +145,46 @@ class Tally(msgspec.Struct, frozen=True):
         return self.done + self.gone + sum(self.refused.values())
 
 
-def new_id() -> bytes:
+def make_action_id() -> bytes:
     return secrets.token_bytes(ACTION_BYTES)
 
 
-def head_key(action: bytes) -> bytes:
+def build_head_key(action: bytes) -> bytes:
     return PREFIX + action.hex().encode()
 
 
-def held_key(action: bytes) -> bytes:
-    return head_key(action) + b"/held"
+def build_held_key(action: bytes) -> bytes:
+    return build_head_key(action) + b"/held"
 
 
-def resumed_key(action: bytes) -> bytes:
-    return head_key(action) + b"/resumed"
+def build_resumed_key(action: bytes) -> bytes:
+    return build_head_key(action) + b"/resumed"
 
 
-def cancelled_key(action: bytes) -> bytes:
+def build_cancelled_key(action: bytes) -> bytes:
     """The key of the order to leave alone what is not done yet."""
-    return head_key(action) + b"/cancelled"
+    return build_head_key(action) + b"/cancelled"
 
 
 def tally_key(action: bytes) -> bytes:
-    return head_key(action) + b"/tally"
+    return build_head_key(action) + b"/tally"
 
 
-def slice_key(action: bytes, step: int, number: int) -> bytes:
+def build_slice_key(action: bytes, step: int, number: int) -> bytes:
     """The key of a slice; those of an earlier step come first."""
     return SLICE + action + _PLACE.pack(step, number)
 
 
-def action_of(row: bytes) -> bytes:
+def find_action_id(row: bytes) -> bytes:
     """Return the id of the action in the key of a slice, of letters that a ramp sends, or of a mark."""
     return row[1 : 1 + ACTION_BYTES]
 
 
-def slices_of(action: bytes) -> bytes:
+def build_slices_prefix(action: bytes) -> bytes:
     return SLICE + action
 
 
-def beyond(row: bytes) -> bytes:
+def build_end_key(row: bytes) -> bytes:
     """No row of the same kind and the same action has a greater key, and none of another one lies in between."""
     return row[: 1 + ACTION_BYTES] + b"\xff" * ROW_BYTES
 
@@ -213,7 +213,7 @@ def decode_slice(value: bytes) -> Slice:
 def check_members(found: Slice) -> None:
     """Look at the keys of a slice's members; raises EntryUnreadable where one of them names no letter."""
     for member in found.members:
-        (returned_offsets.decode_place if returned_offsets.is_place(member.key) else entry_keys.source)(member.key)
+        (returned_offsets.decode_place if returned_offsets.is_place(member.key) else entry_keys.read_source)(member.key)
 
 
 def check_slice(value: bytes) -> None:

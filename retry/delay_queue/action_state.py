@@ -88,12 +88,12 @@ def _id_of(action: bytes) -> bytes:
 
 def _read_action_state(controls: Mapping[bytes, bytes], head: bytes) -> ActionState:
     action = _id_of(head[len(PREFIX) :])
-    held = _read(controls, action_records.held_key(action), decode_order)
-    resumed = _read(controls, action_records.resumed_key(action), decode_order)
+    held = _read(controls, action_records.build_held_key(action), decode_order)
+    resumed = _read(controls, action_records.build_resumed_key(action), decode_order)
     if held is not None and resumed is not None and resumed.hold >= held.at_ms:
         held = None
     asked = _decode_record(controls[head], decode_action)
-    cancelled = _read(controls, action_records.cancelled_key(action), decode_order)
+    cancelled = _read(controls, action_records.build_cancelled_key(action), decode_order)
     tally = _read(controls, action_records.tally_key(action), decode_tally) or Tally()
     state = ActionState(action, asked, held, cancelled, tally, resumed)
     if asked.ramp is None:

@@ -27,7 +27,7 @@ import msgspec
 
 from retry import format_versions
 from retry.delay_queue import entry_keys, envelopes
-from retry.delay_queue.entry_keys import BLOCK, LANE_BYTES, OFFSET_MAX, PLAIN, due_at_ms, due_bound
+from retry.delay_queue.entry_keys import BLOCK, LANE_BYTES, OFFSET_MAX, PLAIN, build_due_bound, due_at_ms
 from retry.delay_queue.envelopes import Entry
 from retry.errors import EntryUnreadable
 from retry.format_versions import DECODE_ERRORS
@@ -105,7 +105,7 @@ def pack_key(lane: bytes, stem: bytes, letters: Sequence[tuple[int, int]]) -> by
     """The key of a block of letters in the order of their numbers; of each the number and when it is due, in milliseconds."""
     first, latest_ms, pack = letters[0][0], max([due_ms for _, due_ms in letters]), _MEMBER.pack
     members = b"".join([pack(number - first, latest_ms - due_ms) for number, due_ms in letters])
-    return entry_keys.due_bound(latest_ms, _FIRST + lane[1:]) + stem + first.to_bytes(8, "big") + members
+    return entry_keys.build_due_bound(latest_ms, _FIRST + lane[1:]) + stem + first.to_bytes(8, "big") + members
 
 
 def is_block(key: bytes) -> bool:
@@ -203,14 +203,14 @@ def check(key: bytes, value: bytes | None) -> None:
     numbers = [more for more, _ in _MEMBER.iter_unpack(members)]
     if numbers[0] or numbers[-1] > SPAN_MAX or any(later <= one for one, later in pairwise(numbers)):
         raise EntryUnreadable(f"no block has the key {key.hex()[:200]}: its letters do not rise")
-    topic = entry_keys.source(list_keys(key)[-1]).topic
+    topic = entry_keys.read_source(list_keys(key)[-1]).topic
     if value is None:
         return
     count, block = len(numbers), decode(value)
     if isinstance(block, EnvelopeBlock):
         if len(block.envelopes) != count:
             raise EntryUnreadable(f"a block of {count} entries has {len(block.envelopes)} envelopes")
-        routes = {(each.team, each.destination) for each in envelopes.routing_all(block.envelopes)}
+        routes = {(each.team, each.destination) for each in envelopes.decode_all_routings(block.envelopes)}
     else:
         routes = {(block.team, block.destination)}
         _check_columns(block, count)
@@ -289,15 +289,15 @@ def find_blocks(rows: BlockRows, keys: Sequence[bytes]) -> list[tuple[bytes, byt
 
 
 def _find(rows: BlockRows, key: bytes) -> bytes | None:
-    lane, due_ms = entry_keys.block_lane(key), due_at_ms(key)
+    lane, due_ms = entry_keys.build_block_lane(key), due_at_ms(key)
     # Behind the due time: topic and partition, and the number of the letter.
-    stem, number = key[LANE_BYTES + 8 : -8], entry_keys.letter_number(key)
+    stem, number = key[LANE_BYTES + 8 : -8], entry_keys.read_letter_number(key)
     first = max(0, number - SPAN_MAX)
-    latest_ms, end = due_ms, due_bound(due_ms + WITHIN_MS, lane)
-    while nearest := rows.scan_keys(due_bound(latest_ms, lane), end, 1):
+    latest_ms, end = due_ms, build_due_bound(due_ms + WITHIN_MS, lane)
+    while nearest := rows.scan_keys(build_due_bound(latest_ms, lane), end, 1):
         # Blocks of many due times may be left out at once; of one due time they lie in the order of their letters.
         latest_ms = due_at_ms(nearest[0])
-        bound = due_bound(latest_ms, lane) + stem
+        bound = build_due_bound(latest_ms, lane) + stem
         start, until = bound + first.to_bytes(8, "big"), bound + (number + 1).to_bytes(8, "big")
         while some := rows.scan_keys(start, until, _CANDIDATES):
             for block in some:

@@ -106,12 +106,12 @@ def find_pause(controls: Mapping[bytes, bytes], team: str, topic: str, target: s
     return None
 
 
-def stand(controls: Mapping[bytes, bytes]) -> bool:
+def is_standing_request(controls: Mapping[bytes, bytes]) -> bool:
     """Whether one asks for something to be done at every turn: no pause does, and of an action only its slices."""
     return any(key.startswith(_RESCHEDULE) for key in controls)
 
 
-def pauses(controls: Mapping[bytes, bytes], now_ms: int) -> dict[tuple[str, str], Pause]:
+def read_pauses(controls: Mapping[bytes, bytes], now_ms: int) -> dict[tuple[str, str], Pause]:
     by_scope = {}
     for key, value in controls.items():
         if key.startswith(_PAUSE):
@@ -122,7 +122,7 @@ def pauses(controls: Mapping[bytes, bytes], now_ms: int) -> dict[tuple[str, str]
     return by_scope
 
 
-def reschedules(controls: Mapping[bytes, bytes]) -> dict[bytes, Reschedule]:
+def read_reschedules(controls: Mapping[bytes, bytes]) -> dict[bytes, Reschedule]:
     """Return the requests to reschedule, by the keys of their records, the oldest request first."""
     return {key: _read(value, _decode_reschedule) for key, value in sorted(controls.items()) if key.startswith(_RESCHEDULE)}
 

@@ -106,7 +106,7 @@ def lane(team: str, topic: str, destination: str, ordered: bool = False) -> byte
 
 
 @lru_cache(100_000)
-def named_lane(team: str, topic: str, destination: str) -> bytes:
+def build_named_lane(team: str, topic: str, destination: str) -> bytes:
     """The lane of a team's named entries from one topic for one destination: a topic, or the origin of what is called."""
     return bytes([NAMED]) + lane(team, topic, destination)[1:]
 
@@ -121,14 +121,14 @@ def _namespace(source: str, topic: str) -> bytes:
     return hashlib.sha256(f"{source}\0{topic}".encode()).digest()
 
 
-def shard_of(name: bytes, shards: int) -> int:
+def find_shard(name: bytes, shards: int) -> int:
     """Return the shard in which all entries of a name wait."""
     return crc32(name) % shards
 
 
-def named_key(due_at_ms: int, name: bytes, version: int, stem: bytes, offset: int, lane: bytes) -> bytes:
+def build_named_key(due_at_ms: int, name: bytes, version: int, stem: bytes, offset: int, lane: bytes) -> bytes:
     """The key of an entry with a name; of its versions, 0 to 2**64 - 1, the greatest counts, see `retry.intake.entry_source`."""
-    return due_bound(due_at_ms, lane) + name + version.to_bytes(VERSION_BYTES, "big") + stem + offset.to_bytes(8, "big")
+    return build_due_bound(due_at_ms, lane) + name + version.to_bytes(VERSION_BYTES, "big") + stem + offset.to_bytes(8, "big")
 
 
 def hash_record_key(team: str, topic: str, record_key: bytes) -> bytes:
@@ -137,7 +137,7 @@ def hash_record_key(team: str, topic: str, record_key: bytes) -> bytes:
 
 
 @lru_cache(10_000)
-def key_stem(topic: str, partition: int) -> bytes:
+def build_key_stem(topic: str, partition: int) -> bytes:
     """The part of the key that all letters of one partition share; `build_key` takes it ready-made."""
     return topic.encode() + b"\0" + partition.to_bytes(4, "big")
 
@@ -147,28 +147,28 @@ def number_letter(offset: int, incarnation: int) -> int:
     return incarnation << _OFFSET_BITS | offset
 
 
-def letter_number(entry_key: bytes) -> int:
+def read_letter_number(entry_key: bytes) -> int:
     """The number of a key's letter among all of its partition."""
     return int.from_bytes(entry_key[-8:], "big")
 
 
-def incarnation(entry_key: bytes) -> int:
+def read_incarnation(entry_key: bytes) -> int:
     """How often the topic of a key's letter had been deleted and made again when it was taken in."""
-    return letter_number(entry_key) >> _OFFSET_BITS
+    return read_letter_number(entry_key) >> _OFFSET_BITS
 
 
 def build_key(due_at_ms: int, stem: bytes, offset: int, lane: bytes = COMMON) -> bytes:
     """The key of the entry made from the letter at `offset`. `due_at_ms` is clamped to 63 bits."""
-    return due_bound(due_at_ms, lane) + stem + offset.to_bytes(8, "big")
+    return build_due_bound(due_at_ms, lane) + stem + offset.to_bytes(8, "big")
 
 
-def keys_of(stem: bytes, lane: bytes) -> Callable[[Iterable[int], Iterable[int]], list[bytes]]:
+def build_keys(stem: bytes, lane: bytes) -> Callable[[Iterable[int], Iterable[int]], list[bytes]]:
     """(due times, offsets) → `build_key` of each, of letters of one partition in one lane; the due times need no clamping."""
     pack = struct.Struct(f">{len(lane)}sQ{len(stem)}sQ").pack
     return lambda due_at_ms, offsets: [pack(lane, at + _BIAS, stem, n) for at, n in zip(due_at_ms, offsets, strict=True)]
 
 
-def due_bound(due_at_ms: int, lane: bytes = COMMON) -> bytes:
+def build_due_bound(due_at_ms: int, lane: bytes = COMMON) -> bytes:
     """The smallest possible key of an entry of this lane due at `due_at_ms`: for the ends of a scan."""
     try:
         return lane + _DUE.pack(due_at_ms + _BIAS)
@@ -176,7 +176,7 @@ def due_bound(due_at_ms: int, lane: bytes = COMMON) -> bytes:
         return lane + _DUE.pack(max(-_BIAS, min(due_at_ms, DUE_MS_MAX)) + _BIAS)
 
 
-def lane_end(lane: bytes) -> bytes:
+def build_lane_end(lane: bytes) -> bytes:
     """The smallest key beyond this lane."""
     return (int.from_bytes(lane, "big") + 1).to_bytes(LANE_BYTES, "big")
 
@@ -185,17 +185,17 @@ def lane_of(entry_key: bytes) -> bytes:
     return entry_key[:LANE_BYTES]
 
 
-def block_lane(entry_key: bytes) -> bytes:
+def build_block_lane(entry_key: bytes) -> bytes:
     """The lane in which blocks lie of entries from the lane of this one; none has it where the entry is not plain."""
     return _BLOCKS + entry_key[1:LANE_BYTES] if entry_key[0] == PLAIN else b""
 
 
-def plain_lane(lane: bytes) -> bytes:
+def build_plain_lane(lane: bytes) -> bytes:
     """The lane of the entries in blocks of this one; any other lane as it is."""
     return _PLAIN_LANES + lane[1:] if lane[0] == BLOCK else lane
 
 
-def in_lane(entry_key: bytes, lane: bytes) -> bytes:
+def is_in_lane(entry_key: bytes, lane: bytes) -> bytes:
     return lane + entry_key[LANE_BYTES:]
 
 
@@ -205,14 +205,14 @@ def is_held(entry_key: bytes) -> bool:
 
 
 def make_held_key(entry_key: bytes) -> bytes:
-    return in_lane(entry_key, HELD[entry_key[0]])
+    return is_in_lane(entry_key, HELD[entry_key[0]])
 
 
 def make_key_due_at(entry_key: bytes, due_at_ms: int) -> bytes:
-    return due_bound(due_at_ms, entry_key[:LANE_BYTES]) + entry_key[_DUE_END:]
+    return build_due_bound(due_at_ms, entry_key[:LANE_BYTES]) + entry_key[_DUE_END:]
 
 
-def untaken(entry_key: bytes, taken: Callable[[bytes], bool], step_ms: int = 1) -> bytes:
+def find_untaken_key(entry_key: bytes, taken: Callable[[bytes], bool], step_ms: int = 1) -> bytes:
     """The key of the same entry at the next time at which it is not taken: as it is where nobody has it.
 
     Letters of a topic that was deleted and made anew may have the same coordinates: with one due time, one would replace the
@@ -232,7 +232,7 @@ def due_at_ms(entry_key: bytes) -> int:
     return int.from_bytes(entry_key[LANE_BYTES:_DUE_END], "big") - _BIAS
 
 
-def all_due_at_ms(entry_keys: Iterable[bytes]) -> list[int]:
+def read_due_times_ms(entry_keys: Iterable[bytes]) -> list[int]:
     return [int.from_bytes(key[LANE_BYTES:_DUE_END], "big") - _BIAS for key in entry_keys]
 
 
@@ -244,13 +244,13 @@ def name_of(named_key: bytes) -> bytes:
     return named_key[_DUE_END:_NAME_END]
 
 
-def version_of(named_key: bytes) -> int:
+def read_version(named_key: bytes) -> int:
     return int.from_bytes(named_key[_NAME_END:_VERSION_END], "big")
 
 
-def written_at_ms(named_key: bytes) -> int | None:
+def read_written_at_ms(named_key: bytes) -> int | None:
     """When what asked for an entry was written, as its version has it; None where versions of its kind do not say so."""
-    written_ms = version_of(named_key) // VERSIONS_OF_MS
+    written_ms = read_version(named_key) // VERSIONS_OF_MS
     return written_ms if written_ms >= _WRITTEN_MS_MIN else None
 
 
@@ -259,14 +259,14 @@ def extract_letter(entry_key: bytes) -> bytes:
     return entry_key[_LETTER_AT[entry_key[0]] :]
 
 
-def identity(entry_key: bytes) -> bytes:
+def extract_identity(entry_key: bytes) -> bytes:
     """Return the part of a key that no move changes and no other entry has: the letter; or name, version and source."""
     if entry_key[0] == NAMED:
         return entry_key[:1] + entry_key[_DUE_END:]
     return entry_key[_LETTER_AT[entry_key[0]] :]
 
 
-def source(entry_key: bytes) -> Source:
+def read_source(entry_key: bytes) -> Source:
     """Read the due time and the source coordinates in the key of an entry; raises EntryUnreadable where it is none."""
     start = _LETTER_AT.get(entry_key[0], 0) if entry_key else 0
     try:
@@ -279,7 +279,7 @@ def source(entry_key: bytes) -> Source:
     return Source(due_at_ms(entry_key), topic, partition, number & OFFSET_MAX)
 
 
-def source_from_text(text: str) -> Source:
+def parse_source(text: str) -> Source:
     """The source that `<due_at_ms>/<topic>/<partition>/<offset>` names; raises ValueError where a text is not of that form."""
     due, topic, partition, offset = text.split("/")
     source = Source(int(due), topic, int(partition), int(offset))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from retry.sealing.key_ring import KeyRing
 
 
-def key_ring(settings: Settings) -> KeyRing | None:
+def open_key_ring(settings: Settings) -> KeyRing | None:
     """The keys of the file that settings name, read again when it changes; None where they name none. Raises SettingsInvalid."""
     if settings.encryption_keys is None:
         return None
@@ -53,7 +53,7 @@ class EnvelopeCodec:
 
     def encode(self, key: bytes, entry: Entry) -> bytes:
         envelope = envelopes.encode(entry)
-        if self._ring is None or (sealed := self._ring.seal(envelope, entry_keys.identity(key))) is None:
+        if self._ring is None or (sealed := self._ring.seal(envelope, entry_keys.extract_identity(key))) is None:
             return envelope
         return envelopes.encode(SealedEnvelope(entry.destination, entry.team, entry.timestamp_ms, entry.failed_at_ms, *sealed))
 
@@ -73,7 +73,7 @@ class EnvelopeCodec:
         """
         if key[0] == NAMED:
             return self.decode_named(key, envelope)
-        found = envelopes.routing(envelope)
+        found = envelopes.decode_routing(envelope)
         if isinstance(found, SealedEnvelope):
             return _check_agreement(found, envelopes.decode(self._content(key, found)))
         return found
@@ -81,14 +81,14 @@ class EnvelopeCodec:
     def decode_all(self, rows: Sequence[tuple[bytes, bytes]]) -> list[Entry]:
         """Decode many keys and envelopes, of which nearly all are plain and take no call of their own; raises as `decode`."""
         if NAMED not in {key[0] for key, _ in rows}:
-            found = envelopes.routing_all([envelope for _, envelope in rows])
+            found = envelopes.decode_all_routings([envelope for _, envelope in rows])
             if SealedEnvelope not in {*map(type, found)}:
                 return cast(list[Entry], found)
         return [self.decode(*row) for row in rows]
 
     def decode_named(self, key: bytes, envelope: bytes) -> Named:
         """The named entry in an envelope; raises as `decode`."""
-        found = envelopes.named_routing(envelope)
+        found = envelopes.decode_named_routing(envelope)
         if isinstance(found, SealedEnvelope):
             return _check_agreement(found, envelopes.decode_named(self._content(key, found)))
         return found
@@ -100,7 +100,7 @@ class EnvelopeCodec:
         except EntryForeign as error:
             return Unopened("", None, None, [], None, "", why=str(error), is_foreign=True)
         except SealUnopened as error:
-            of = envelopes.routing(envelope)
+            of = envelopes.decode_routing(envelope)
             return Unopened(of.destination, None, None, [], of.timestamp_ms, of.team, of.failed_at_ms, why=str(error))
 
     def digests(self, content: bytes) -> list[str]:
@@ -112,7 +112,7 @@ class EnvelopeCodec:
     def _content(self, key: bytes, sealed: SealedEnvelope) -> bytes:
         if self._ring is None:
             raise SealUnopened(sealed.key_id, f"it is sealed under key {sealed.key_id}, and {SETTING} is not set")
-        return self._ring.open(sealed.key_id, sealed.wrapped, sealed.nonce, sealed.content, entry_keys.identity(key))
+        return self._ring.open(sealed.key_id, sealed.wrapped, sealed.nonce, sealed.content, entry_keys.extract_identity(key))
 
 
 def _check_agreement(sealed: SealedEnvelope, entry: _Entry) -> _Entry:
@@ -128,5 +128,5 @@ PLAIN = EnvelopeCodec()
 
 def make_codec(settings: Settings) -> EnvelopeCodec:
     """The codec by the keys that settings name, where they do; raises as `key_ring`."""
-    ring = key_ring(settings)
+    ring = open_key_ring(settings)
     return PLAIN if ring is None else EnvelopeCodec(ring)

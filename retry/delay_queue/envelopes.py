@@ -14,7 +14,7 @@ import msgspec
 from backoff import PolicyInvalid, recurrence
 from backoff.recurrence import ONCE, Run
 from retry import format_versions
-from retry.delay_queue.entry_keys import CANCEL, named_key
+from retry.delay_queue.entry_keys import CANCEL, build_named_key
 from retry.errors import EntryForeign, EntryNewer, EntryUnreadable, SealUnopened
 from retry.format_versions import DECODE_ERRORS, Format
 from retry.record import Headers
@@ -134,7 +134,7 @@ _fields = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 def decode(envelope: bytes) -> Entry:
     """The entry in an envelope that is not sealed; raises SealUnopened, EntryNewer or EntryForeign as `EnvelopeCodec.decode`."""
-    found = routing(envelope)
+    found = decode_routing(envelope)
     if isinstance(found, SealedEnvelope):
         raise SealUnopened(found.key_id, f"it is sealed under key {found.key_id}, and this process has no keys")
     return found
@@ -142,13 +142,13 @@ def decode(envelope: bytes) -> Entry:
 
 def decode_named(envelope: bytes) -> Named:
     """The named entry in an envelope that is not sealed; what plain ones lack is empty. Raises as `decode`."""
-    found = named_routing(envelope)
+    found = decode_named_routing(envelope)
     if isinstance(found, SealedEnvelope):
         raise SealUnopened(found.key_id, f"it is sealed under key {found.key_id}, and this process has no keys")
     return found
 
 
-def routing(envelope: bytes) -> Entry | SealedEnvelope:
+def decode_routing(envelope: bytes) -> Entry | SealedEnvelope:
     """Decode an envelope without a key, of a sealed one what is in clear; raises EntryNewer or EntryForeign as `decode`."""
     try:
         return _decode(envelope)
@@ -156,15 +156,15 @@ def routing(envelope: bytes) -> Entry | SealedEnvelope:
         raise _no_entry(envelope, error) from error
 
 
-def routing_all(envelopes: Sequence[bytes]) -> list[Entry | SealedEnvelope]:
+def decode_all_routings(envelopes: Sequence[bytes]) -> list[Entry | SealedEnvelope]:
     """Decode many envelopes as `routing` does; raises as it does of the first that is to blame."""
     try:
         return list(map(_decode, envelopes))
     except DECODE_ERRORS:
-        return list(map(routing, envelopes))
+        return list(map(decode_routing, envelopes))
 
 
-def named_routing(envelope: bytes) -> Named | SealedEnvelope:
+def decode_named_routing(envelope: bytes) -> Named | SealedEnvelope:
     """Decode the envelope of a named entry without a key, as `routing` does for plain ones."""
     try:
         return _decode_named(envelope)
@@ -191,13 +191,13 @@ def cancel(name: bytes, version: int, stem: bytes, offset: int, remembered_until
 
     Until `remembered_until_ms` it also ends what is taken in after it.
     """
-    return named_key(remembered_until_ms, name, version, stem, offset, CANCEL), _CANCELLED
+    return build_named_key(remembered_until_ms, name, version, stem, offset, CANCEL), _CANCELLED
 
 
 _CANCELLED = encode(Entry("", None, None, [], None, ""))
 
 
-def headers_of_run(headers: list[tuple[str, bytes | None]], due_ms: int, run: int) -> list[tuple[str, bytes | None]]:
+def make_run_headers(headers: list[tuple[str, bytes | None]], due_ms: int, run: int) -> list[tuple[str, bytes | None]]:
     """Return the headers with `task-run` and `task-due-ms` of this run, in the place of those of an earlier run."""
     own: list[tuple[str, bytes | None]] = [(RUN, b"%d" % run), (DUE_MS, b"%d" % due_ms)]
     return drop_run_headers(headers) + own

@@ -93,7 +93,7 @@ class StepTally(msgspec.Struct, array_like=True, frozen=True):
     sent: int = 0
 
 
-def steps(members: int) -> list[int]:
+def compute_steps(members: int) -> list[int]:
     """The sizes of the steps of so many letters.
 
     >>> steps(4), steps(10_000)
@@ -120,16 +120,16 @@ def tally_copy_key(action: bytes, shard: int) -> bytes:
     return b"\x10action/" + action.hex().encode() + b"/tally/%d" % shard
 
 
-def sending_key(action: bytes, step: int, shard: int, number: int) -> bytes:
+def build_sending_key(action: bytes, step: int, shard: int, number: int) -> bytes:
     """The key of letters that one transaction of a shard has put; no other one of it has this number."""
     return SENDING + action + _SENDING.pack(step, shard, number)
 
 
-def sending_of(action: bytes) -> bytes:
+def read_sending(action: bytes) -> bytes:
     return SENDING + action
 
 
-def failed_of(action: bytes, step: int | None = None) -> bytes:
+def build_failed_prefix(action: bytes, step: int | None = None) -> bytes:
     """Return the key prefix of all marks of an action, or of one of its steps."""
     return FAILED + action + (b"" if step is None else _STEP.pack(step))
 
@@ -154,18 +154,18 @@ def read_mark(text: bytes | None) -> tuple[bytes, int] | None:
     return None if found is None else (bytes.fromhex(found[1].decode()), int(found[2]))
 
 
-def failed_row(action: bytes, step: int, lineage: int, now_ms: int, *, team: int) -> dict[str, Any]:
+def build_failed_row(action: bytes, step: int, lineage: int, now_ms: int, *, team: int) -> dict[str, Any]:
     """The record that marks a lineage as failed again; `team` is its short number, see `retry.intake.attempts`."""
     value = _FAILED_AT.pack(format_versions.ACTION.writes, now_ms)
     return {"key": FAILED + action + _FAILED.pack(step, lineage, team), "value": value}
 
 
-def team_of_failed(key: bytes) -> int:
+def read_failed_team(key: bytes) -> int:
     team: int = _TEAM.unpack_from(key, len(key) - _TEAM.size)[0]
     return team
 
 
-def failed_at_ms(value: bytes) -> int:
+def read_failed_at_ms(value: bytes) -> int:
     at_ms: int = _FAILED_AT.unpack(value)[1]
     return at_ms
 

@@ -41,7 +41,7 @@ class ParkedPlace(NamedTuple):
         return RETURNED + self.topic + _BLOCK.pack(self.partition, self.offset // OFFSETS_A_BLOCK)
 
 
-def topic_hash(topic_id: str) -> bytes:
+def hash_topic_id(topic_id: str) -> bytes:
     """16 bytes for the id that the cluster has given to a topic."""
     return hashlib.blake2b(topic_id.encode(), digest_size=TOPIC_BYTES).digest()
 

@@ -155,7 +155,9 @@ class Acting(Mover):
     def _is_complete(self, state: ActionState) -> bool:
         if state.id not in self._counted:
             found, at, wanted = 0, b"", state.count_left(self._changelog.partition)
-            while found < wanted and (page := self._table.list_slices(action_records.slices_of(state.id), _COUNTED_AT_ONCE, at)):
+            while found < wanted and (
+                page := self._table.list_slices(action_records.build_slices_prefix(state.id), _COUNTED_AT_ONCE, at)
+            ):
                 found, at = found + len(page), page[-1][0]
             if found < wanted:
                 return False
@@ -190,7 +192,7 @@ class Acting(Mover):
 
     def _find_open_slice(self, state: ActionState) -> tuple[ActionState, bytes, Slice] | None:
         """The first slice, if its step is open, and the action at that step."""
-        if not (found := self._table.list_slices(action_records.slices_of(state.id), 1)):
+        if not (found := self._table.list_slices(action_records.build_slices_prefix(state.id), 1)):
             # All of them are done, and a ramp is still to be judged.
             return None
         key, value = found[0]
@@ -201,7 +203,7 @@ class Acting(Mover):
         return state, key, action_records.decode_slice(value)
 
     def _drop_rest(self, state: ActionState) -> SliceWork:
-        slices = self._table.list_slices(action_records.slices_of(state.id), _SLICES_MAX)
+        slices = self._table.list_slices(action_records.build_slices_prefix(state.id), _SLICES_MAX)
         results = [(member, Refusal(CANCELLED)) for _, value in slices for member in action_records.decode_slice(value).members]
         ended = len(slices) if len(slices) == _SLICES_MAX else state.count_left(self._changelog.partition)
         tally = _add_to_tally(state.tally, results, slices=ended)
@@ -250,10 +252,10 @@ def _make_hold(state: ActionState, order: Order) -> SliceWork:
     """The shard waits, by an order that what was resumed before, by a clock that was ahead, does not end."""
     at_ms = order.at_ms if state.resumed is None else max(order.at_ms, state.resumed.hold + 1)
     value = action_records.encode(msgspec.structs.replace(order, at_ms=at_ms))
-    return SliceWork(None, [(action_records.held_key(state.id), value)], [])
+    return SliceWork(None, [(action_records.build_held_key(state.id), value)], [])
 
 
 def _forgotten(action: bytes, controls: Any) -> list[ChangelogRow]:
-    head = action_records.head_key(action)
+    head = action_records.build_head_key(action)
     return [(key, None) for key in controls if key == head or key.startswith(head + b"/")]
 

@@ -25,7 +25,7 @@ import msgspec
 import orjson
 
 from retry.dead_letters import retry_headers as names
-from retry.dead_letters.dead_letter import integer, moment
+from retry.dead_letters.dead_letter import parse_integer, parse_moment
 from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.action_records import Member
 from retry.delay_queue.action_state import ActionState
@@ -56,7 +56,7 @@ def make_audit_records(
     return [Entry(topic, key, orjson.dumps({**told, "letters": part}), [], now_ms, "") for part in parts]
 
 
-def content_digest(key: bytes | None, value: bytes | None, headers: Headers, codec: EnvelopeCodec = PLAIN) -> str:
+def digest_content(key: bytes | None, value: bytes | None, headers: Headers, codec: EnvelopeCodec = PLAIN) -> str:
     """128 bits of key, value and headers that are not ours, in hexadecimal; sealed ones after the id of a key and a colon.
 
     >>> content_digest(b"k", b"v", [("retry-id", b"7"), ("trace", b"1")]) == content_digest(b"k", b"v", [("trace", b"1")])
@@ -65,7 +65,7 @@ def content_digest(key: bytes | None, value: bytes | None, headers: Headers, cod
     return codec.digests(_content(key, value, headers))[0]
 
 
-def content_digests(key: bytes | None, value: bytes | None, headers: Headers, codec: EnvelopeCodec) -> list[str]:
+def list_digests(key: bytes | None, value: bytes | None, headers: Headers, codec: EnvelopeCodec) -> list[str]:
     """List every digest that the audit may have of a letter: by each known key, the newest first, and without one."""
     return codec.digests(_content(key, value, headers))
 
@@ -82,7 +82,7 @@ def _digests(kind: str, result: Result, codec: EnvelopeCodec) -> dict[str, objec
 
 
 def _digest_entry(entry: Entry, codec: EnvelopeCodec) -> str:
-    return content_digest(entry.key, entry.value, entry.headers, codec)
+    return digest_content(entry.key, entry.value, entry.headers, codec)
 
 
 def _result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[str, object]:
@@ -90,11 +90,11 @@ def _result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[
     if returned_offsets.is_place(member.key):
         told = {"parked": returned_offsets.describe_place(member.key, parking)}
     else:
-        source = entry_keys.source(member.key)
+        source = entry_keys.read_source(member.key)
         told = {"letter": source.letter, "due_ms": source.due_at_ms}
     if not isinstance(result, ActedLetter):
         return {**told, "result": result.reason if isinstance(result, Refusal) else DONE}
-    told |= {"letter": entry_keys.source(result.key).letter, "result": DONE}
+    told |= {"letter": entry_keys.read_source(result.key).letter, "result": DONE}
     if result.move is not None:
         told["target"] = result.move.entry.destination
     return {**told, "new_due_ms": entry_keys.due_at_ms(result.key), "new_target": result.entry.destination}
@@ -126,15 +126,15 @@ def _add_outcome(letters: LettersByShared, state: ActionState, acted: ActedLette
         # The service has not counted its attempts, and told of it as little as of a null that cancels.
         return
     decision, entry = _GIVEN_UP.get(state.action.kind, sent), acted.entry
-    due_ms, topic, partition, offset = entry_keys.source(acted.key)
+    due_ms, topic, partition, offset = entry_keys.read_source(acted.key)
     # What is parked tells how many retries were made.
-    attempt = (integer(ours.get(names.ATTEMPT), _DIGITS_MAX) or 0) + (names.PARKED_REASON in ours)
+    attempt = (parse_integer(ours.get(names.ATTEMPT), _DIGITS_MAX) or 0) + (names.PARKED_REASON in ours)
     shared = SharedFields(
         entry.team, topic, partition, policy=(ours.get(names.POLICY) or b"").decode("utf-8", "replace"), attempt=attempt,
         exception=None, decision=decision, reason=BY_OPERATOR if decision == outcomes.PARK else None, target=entry.destination,
         cause=None, fingerprint=None, group=None,
     )  # fmt: skip
     failed_ms = next((at for at in (entry.failed_at_ms, entry.timestamp_ms) if at is not None), due_ms)
-    first_ms = moment(ours.get(names.FIRST_FAILED_MS))
+    first_ms = parse_moment(ours.get(names.FIRST_FAILED_MS))
     is_sent = decision in (outcomes.RETRY, outcomes.RETURN)
     letters[shared].append((id_, offset, failed_ms if first_ms is None else first_ms, failed_ms, due_ms if is_sent else None))

@@ -31,7 +31,7 @@ from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delivery import letter_changes, movers, redecide
 from retry.delivery.letter_changes import CHANGED, SEALED, TOO_LARGE, ActedLetter, Refusal, SendRow
-from retry.delivery.redecide import Move, Redecider, Redecision, Taken, untaken
+from retry.delivery.redecide import Move, Redecider, Redecision, Taken, say_untaken
 from retry.errors import SealUnopened
 from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import BuiltEntry
@@ -58,7 +58,7 @@ def hash_envelope(envelope: bytes) -> bytes:
 class EntryActions:
     """Applies actions to entries; `taken` are keys that others have, of which whoever only looks knows none."""
 
-    def __init__(self, redecider: Redecider, discarded: str, taken: Taken = untaken) -> None:
+    def __init__(self, redecider: Redecider, discarded: str, taken: Taken = say_untaken) -> None:
         self.redecider, self.discarded, self._taken = redecider, discarded, taken
 
     @property
@@ -112,7 +112,7 @@ class EntryActions:
         """The entry in another place: in a lane of the same kind or of none that keeps an order, never under a key of before."""
         lane = entry_keys.lane_of(key) if lane is None else lane
         new = _move_key(key, lane, due_at_ms, was.team, was.key)
-        new = entry_keys.untaken(new, lambda each: each == key or self._taken(each))
+        new = entry_keys.find_untaken_key(new, lambda each: each == key or self._taken(each))
         entry = letter_changes.set_due_header(entry, entry_keys.due_at_ms(new), (names.ACTION, state.mark))
         reason = DISCARDED if entry.destination == self.discarded else None
         packed = BuiltEntry(new, self._codec.encode(new, entry), entry, reason)
@@ -131,7 +131,7 @@ class EntryActions:
         return _make_acted(marked)
 
     def _redirect_entry(self, state: ActionState, member: Member, entry: Entry) -> ActedLetter | Refusal:
-        topic, target = entry_keys.source(member.key).topic, state.action.target or ""
+        topic, target = entry_keys.read_source(member.key).topic, state.action.target or ""
         if not self.redecider.may_go_to(topic, target):
             return Refusal("not_allowed")
         lane = entry_keys.lane(entry.team, topic, target, member.key[0] == ORDERED)
@@ -139,7 +139,7 @@ class EntryActions:
         return self._move_entry(state, member.key, entry, anew, member.due_at_ms, lane)
 
     def _discard_entry(self, state: ActionState, key: bytes, entry: Entry, now_ms: int) -> ActedLetter:
-        topic = entry_keys.source(key).topic
+        topic = entry_keys.read_source(key).topic
         before = f"{entry_keys.due_at_ms(key)} {int(key[0] == ORDERED)} {entry.destination}"
         headers = names.set_in(entry.headers, (names.ACTION_BEFORE, before.encode()))
         anew = msgspec.structs.replace(entry, destination=self.discarded, headers=headers)
@@ -156,7 +156,7 @@ class EntryActions:
         due_at_ms, ordered, destination = int(before[0]), before[1] == "1", before[2]
         headers = names.set_in(entry.headers, (names.ACTION_BEFORE, None))
         anew = msgspec.structs.replace(entry, destination=destination, headers=headers)
-        lane = entry_keys.lane(entry.team, entry_keys.source(key).topic, destination, ordered)
+        lane = entry_keys.lane(entry.team, entry_keys.read_source(key).topic, destination, ordered)
         acted = self._move_entry(state, key, entry, anew, due_at_ms, lane)
         # To be discarded it counted as one that is not sent.
         return acted._replace(moved=None, sent=_pack_send(acted.key, entry, anew))
@@ -186,7 +186,7 @@ class EntryActions:
         if entry_keys.lane_of(key) in UNDELIVERED:
             # A null that cancels others: it is parked as soon as it has.
             return Refusal("parks")
-        lane = entry_keys.lane(entry.team, entry_keys.source(key).topic, self.discarded)
+        lane = entry_keys.lane(entry.team, entry_keys.read_source(key).topic, self.discarded)
         acted = self._move_entry(state, key, entry, letter_changes.redact_entry(entry, self.discarded), now_ms, lane)
         waits = entry.destination != self.discarded and redecide.read_letter_history(entry) is not None
         return acted if waits else acted._replace(moved=None)
@@ -206,6 +206,6 @@ def _pack_send(key: bytes, was: Entry, entry: Entry) -> SendRow:
 def _move_key(key: bytes, lane: bytes, due_at_ms: int, team: str, record_key: bytes | None) -> bytes:
     """The key of the same letter in another lane, which may keep the order of record keys where its own does not, or not."""
     if lane[0] == key[0]:
-        return entry_keys.make_key_due_at(entry_keys.in_lane(key, lane), due_at_ms)
-    order = entry_keys.hash_record_key(team, entry_keys.source(key).topic, record_key or b"") if lane[0] == ORDERED else b""
-    return entry_keys.due_bound(due_at_ms, lane) + order + entry_keys.extract_letter(key)
+        return entry_keys.make_key_due_at(entry_keys.is_in_lane(key, lane), due_at_ms)
+    order = entry_keys.hash_record_key(team, entry_keys.read_source(key).topic, record_key or b"") if lane[0] == ORDERED else b""
+    return entry_keys.build_due_bound(due_at_ms, lane) + order + entry_keys.extract_letter(key)

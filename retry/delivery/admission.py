@@ -59,18 +59,18 @@ class RefusedEntries:
     def note_refusal(self, key: bytes, destination: str, why: str, now_ms: int) -> None:
         with self._lock:
             if len(self._known) < _ENTRIES_MAX:
-                letter = entry_keys.source(key).letter
-                self._known.setdefault(entry_keys.identity(key), RefusedEntry(letter, destination, why, now_ms))
+                letter = entry_keys.read_source(key).letter
+                self._known.setdefault(entry_keys.extract_identity(key), RefusedEntry(letter, destination, why, now_ms))
 
     def drop_entry(self, key: bytes) -> None:
         with self._lock:
-            self._known.pop(entry_keys.identity(key), None)
+            self._known.pop(entry_keys.extract_identity(key), None)
 
     def select_known(self, rows: Sequence[tuple[bytes, bytes]], until_ms: int) -> list[tuple[bytes, bytes]]:
         """Select rows, keys and envelopes, whose entries were refused at this time or before."""
         if not self._known:
             return []
-        known = ((row, self._known.get(entry_keys.identity(row[0]))) for row in rows)
+        known = ((row, self._known.get(entry_keys.extract_identity(row[0]))) for row in rows)
         return [row for row, entry in known if entry is not None and entry.since_ms <= until_ms]
 
     def list_entries(self, now_ms: int) -> list[RefusedEntry]:

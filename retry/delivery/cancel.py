@@ -92,10 +92,10 @@ class Cancelling(Mover):
         self._nulls = self._table.find_due(DUE_MS_MAX, context.rows_max, context.bytes_max, NULLS)
         self._below, self._cursor, self._pass, self.seen, self.moved = {}, b"", 0, 0, 0
         for key, envelope in self._nulls:
-            where, record_key = entry_keys.source(key), _record_key(context.redecider, key, envelope)
+            where, record_key = entry_keys.read_source(key), _record_key(context.redecider, key, envelope)
             if record_key is not None:
                 below = self._below.setdefault((where.topic, where.partition), {})
-                below[record_key] = max(entry_keys.letter_number(key), below.get(record_key, 0))
+                below[record_key] = max(entry_keys.read_letter_number(key), below.get(record_key, 0))
         self._topics = {topic for topic, _ in self._below}
         return bool(self._nulls)
 
@@ -113,10 +113,10 @@ class Cancelling(Mover):
                 if key[0] == NAMED:
                     # These are no letters, and lie behind all that are.
                     return moves, seen, None
-                wanted = entry_keys.source(key).topic in self._topics
+                wanted = entry_keys.read_source(key).topic in self._topics
                 if not wanted and self._pass == _IN_FRONT and not entry_keys.is_held(key):
                     # All of a lane are from one topic, but where lie those that cannot be opened.
-                    at = entry_keys.lane_end(entry_keys.lane_of(cursor))
+                    at = entry_keys.build_lane_end(entry_keys.lane_of(cursor))
                     break
                 if wanted and (parked := self._cancel_entry(context, key, envelope, taken)) is not None:
                     moves.append(parked)
@@ -127,12 +127,12 @@ class Cancelling(Mover):
         return moves, seen, None
 
     def _cancel_entry(self, context: MoveContext, key: bytes, envelope: bytes, taken: Taken) -> Redecision | None:
-        where = entry_keys.source(key)
+        where = entry_keys.read_source(key)
         below = self._below.get((where.topic, where.partition))
         if below is None:
             return None
         record_key = _record_key(context.redecider, key, envelope)
-        if record_key is None or entry_keys.letter_number(key) >= below.get(record_key, 0):
+        if record_key is None or entry_keys.read_letter_number(key) >= below.get(record_key, 0):
             return None
         anew = context.redecider.park_entry(key, envelope, context.now_ms, taken=taken)
         return None if anew is None or anew.move is Move.UNCHANGED else anew
@@ -159,7 +159,7 @@ def _record_key(redecider: Redecider, key: bytes, envelope: bytes) -> bytes | No
 
 def _to_be_parked(key: bytes, envelope: bytes) -> bytes:
     try:
-        entry = envelopes.routing(envelope)
+        entry = envelopes.decode_routing(envelope)
     except EntryForeign:
         return entry_keys.make_held_key(key)
-    return entry_keys.in_lane(key, entry_keys.lane(entry.team, entry_keys.source(key).topic, entry.destination))
+    return entry_keys.is_in_lane(key, entry_keys.lane(entry.team, entry_keys.read_source(key).topic, entry.destination))

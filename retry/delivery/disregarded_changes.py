@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from retry import clock
 from retry.delay_queue import entry_keys
-from retry.delay_queue.entry_keys import CANCEL, NAMED, due_at_ms, name_of, version_of, written_at_ms
+from retry.delay_queue.entry_keys import CANCEL, NAMED, due_at_ms, name_of, read_version, read_written_at_ms
 from retry.delay_queue.table.interface import ChangelogRow, Table
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def find_overruled(table: Table, superseded: Sequence[bytes]) -> list[OverruledP
     if not superseded:
         return []
     pairs = zip(superseded, table.find_greatest(superseded), strict=True)
-    return [(key, by) for key, by in pairs if by and written_at_ms(key) and key[_PARTITION] != by[_PARTITION]]
+    return [(key, by) for key, by in pairs if by and read_written_at_ms(key) and key[_PARTITION] != by[_PARTITION]]
 
 
 class DisregardedChanges:
@@ -79,7 +79,7 @@ class DisregardedChanges:
             return
         self._logged += 1
         what = "cancel" if key.startswith(CANCEL) else "entry"
-        both = [told for each in (key, other) for told in (entry_keys.source(each).letter, _format_time(each))]
+        both = [told for each in (key, other) for told in (entry_keys.read_source(each).letter, _format_time(each))]
         log.warning("the %s of %s, written at %s, " + sentence, what, *both)
 
 
@@ -96,7 +96,7 @@ class SentNames:
         if not keys:
             return
         sent = self._sent
-        sent.update((name_of(key), key) for key in keys if written_at_ms(key) is not None)
+        sent.update((name_of(key), key) for key in keys if read_written_at_ms(key) is not None)
         while len(sent) > _NAMES_MAX:
             sent.pop(next(iter(sent)), None)
         self.check((key, b"") for key in table.find_greatest(keys) if key is not None)
@@ -110,19 +110,19 @@ class SentNames:
                 self._check(key, sent)
 
     def _check(self, key: bytes, sent: bytes) -> None:
-        written_ms = written_at_ms(key)
+        written_ms = read_written_at_ms(key)
         if written_ms is None:
             return
-        if version_of(key) > version_of(sent):
+        if read_version(key) > read_version(sent):
             # The thread that folds and the one that sends may both come here: one of them says it.
             if self._sent.pop(name_of(sent), None) is not None and written_ms < due_at_ms(sent):
                 self._disregarded.tell_late(key, sent)
-        elif version_of(key) < version_of(sent) and key[_PARTITION] != sent[_PARTITION] and not key.startswith(CANCEL):
+        elif read_version(key) < read_version(sent) and key[_PARTITION] != sent[_PARTITION] and not key.startswith(CANCEL):
             self._disregarded.tell_older_than_sent(key, sent)
 
 
 def _format_time(key: bytes) -> str:
-    return clock.iso(written_at_ms(key) or 0)
+    return clock.iso(read_written_at_ms(key) or 0)
 
 
 def _count_none(_kind: str, _changes: int) -> None:

@@ -39,10 +39,10 @@ def select_due_batch(
     if not due:
         return []
     coming = [prefix for prefix in table.due_lanes(now_ms + _SOON_MS) if prefix not in entry_keys.UNDELIVERED]
-    soon = {lane.team for prefix in coming if (lane := lane_at(table, admission, prefix))}
+    soon = {lane.team for prefix in coming if (lane := find_lane(table, admission, prefix))}
     lanes: dict[str, list[bytes]] = {}
     for prefix in due:
-        lane = lane_at(table, admission, prefix)
+        lane = find_lane(table, admission, prefix)
         if lane is None:
             foreign.append(prefix)
         elif not lane.calls:
@@ -56,7 +56,7 @@ def select_due_batch(
         for prefix in of_team:
             if rows_left <= 0 or bytes_left <= 0:
                 break
-            unfit = limited if entry_keys.plain_lane(prefix) not in older else None
+            unfit = limited if entry_keys.build_plain_lane(prefix) not in older else None
             wanted = _Wanted(prefix, now_ms, rows_left, bytes_left)
             rows = _admit_blocks(table, admission, wanted, unfit) if prefix[0] == BLOCK else _admit_rows(table, admission, wanted)
             batch += rows
@@ -101,22 +101,22 @@ def _admit_blocks(table: Table, admission: Admission, wanted: _Wanted, limited: 
     return rows
 
 
-def lane_at(table: Table, admission: Admission, prefix: bytes) -> Lane | None:
+def find_lane(table: Table, admission: Admission, prefix: bytes) -> Lane | None:
     """The lane whose keys begin with a prefix, as its first entry tells; None where it has none, or where that is foreign."""
     lane = admission.lanes.get(prefix)
     if lane is None:
         for cursor, key, envelope in table.scan_entries(prefix, 1)[:1]:
             if entry_keys.lane_of(cursor) == prefix:
                 try:
-                    entry = envelopes.routing(envelope)
+                    entry = envelopes.decode_routing(envelope)
                 except EntryForeign:
                     return None
-                lane = Lane(entry.team, entry_keys.source(key).topic, entry.destination)
-                admission.lanes[prefix] = admission.lanes[entry_keys.plain_lane(prefix)] = lane
+                lane = Lane(entry.team, entry_keys.read_source(key).topic, entry.destination)
+                admission.lanes[prefix] = admission.lanes[entry_keys.build_plain_lane(prefix)] = lane
     return lane
 
 
-def foreign_rows(table: Table, prefixes: Iterable[bytes], now_ms: int, rows_max: int) -> list[DueRow]:
+def find_foreign_rows(table: Table, prefixes: Iterable[bytes], now_ms: int, rows_max: int) -> list[DueRow]:
     """Find what is due and no entry at the front of some lanes; what lies behind it has its turn when that is out of the way."""
     rows = (takewhile(_is_foreign, table.find_due(now_ms, rows_max, _BYTES_MAX, prefix)) for prefix in prefixes)
     return list(chain.from_iterable(rows))
@@ -127,7 +127,7 @@ def _is_foreign(row: DueRow) -> bool:
         # What is no block is not folded.
         return False
     try:
-        envelopes.routing(row[1])
+        envelopes.decode_routing(row[1])
     except EntryForeign:
         return True
     return False

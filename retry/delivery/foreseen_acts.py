@@ -61,7 +61,7 @@ class ForeseenActs:
         return Foreseen.DONE if known.size <= size_max else Foreseen.UNKNOWN
 
     def _may_redirect(self, key: bytes) -> bool:
-        return self._redecider.may_go_to(entry_keys.source(key).topic, self._action.target or "")
+        return self._redecider.may_go_to(entry_keys.read_source(key).topic, self._action.target or "")
 
     def _find_size_max(self, destination: str) -> int:
         """How large a letter may be that all topics take which it may go to, whatever it has; negative where none may."""

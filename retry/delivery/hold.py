@@ -107,7 +107,7 @@ class Holding(Mover):
             table.delete_rows(ended, put)
             self.await_fold()
         if verdicts.moves:
-            some = ((entry_keys.source(each.key).letter, each.entry.destination) for each in verdicts.moves[:_NAMED_MAX])
+            some = ((entry_keys.read_source(each.key).letter, each.entry.destination) for each in verdicts.moves[:_NAMED_MAX])
             named = (f"{letter}, which {target} refuses" for letter, target in some)
             log.warning("shard %d: %d letters are parked: %s", changelog.partition, len(verdicts.moves), "; ".join(named))
         if verdicts.held:
@@ -119,7 +119,9 @@ class Holding(Mover):
     def _hold_refused(self, refused: Sequence[tuple[DueRow, str, str]], context: MoveContext) -> None:
         found, rows = Held(), [row for row, _, _ in refused]
         for (key, _), to, why in refused:
-            found.refused[entry_keys.make_held_key(key)] = RefusedEntry(entry_keys.source(key).letter, to, why, context.now_ms)
+            found.refused[entry_keys.make_held_key(key)] = RefusedEntry(
+                entry_keys.read_source(key).letter, to, why, context.now_ms
+            )
         named = [f"{each.letter}: {each.why}" for each in found.refused.values()]
         self._quarantine_rows(context.writer, rows, found, "; ".join(named[:_NAMED_MAX]))
 
@@ -145,7 +147,7 @@ class Holding(Mover):
         for key, (destination, why) in refused.items():
             before = self.held.refused.get(key)
             since_ms = now_ms if before is None else before.since_ms
-            self._found.refused[key] = RefusedEntry(entry_keys.source(key).letter, destination, why, since_ms)
+            self._found.refused[key] = RefusedEntry(entry_keys.read_source(key).letter, destination, why, since_ms)
         free = [row for row in opened if row[0] not in refused]
         self._move_rows(context.writer, [(_make_released_key(*row), *row) for row in free])
         if free:
@@ -166,7 +168,7 @@ class Holding(Mover):
                 page = self._table.scan_entries(at, min(_PAGE, rows_max - len(rows)))
                 here = [(key, envelope) for _, key, envelope in page if key.startswith(lane)]
                 rows += here
-                at = page[-1][0] if page and len(here) == len(page) else entry_keys.lane_end(lane)
+                at = page[-1][0] if page and len(here) == len(page) else entry_keys.build_lane_end(lane)
         return rows, b""
 
     def _move_rows(self, writer: SweepProducer, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
@@ -198,15 +200,15 @@ def _count_foreign(changelog: ChangelogPartition, rows: Sequence[DueRow]) -> Non
     """Tell of what no version wrote; of where it lies in the changelog its key is all that is known."""
     for key, envelope in rows:
         try:
-            envelopes.routing(envelope)
+            envelopes.decode_routing(envelope)
         except EntryForeign as error:
-            UNREADABLE.pass_over(*changelog, None, f"of {entry_keys.source(key)}, {error}")
+            UNREADABLE.pass_over(*changelog, None, f"of {entry_keys.read_source(key)}, {error}")
 
 
 def _make_released_key(key: bytes, envelope: bytes) -> bytes:
-    of, topic = envelopes.routing(envelope), entry_keys.source(key).topic
+    of, topic = envelopes.decode_routing(envelope), entry_keys.read_source(key).topic
     if key[0] == NAMED:
         # A little later: of one version that counts which is due last, and the one that is held must not count without the other.
         key = entry_keys.make_key_due_at(key, entry_keys.due_at_ms(key) + 1)
-        return entry_keys.in_lane(key, entry_keys.named_lane(of.team, topic, of.destination))
-    return entry_keys.in_lane(key, entry_keys.lane(of.team, topic, of.destination, key[0] == ORDERED))
+        return entry_keys.is_in_lane(key, entry_keys.build_named_lane(of.team, topic, of.destination))
+    return entry_keys.is_in_lane(key, entry_keys.lane(of.team, topic, of.destination, key[0] == ORDERED))

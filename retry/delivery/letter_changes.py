@@ -95,7 +95,7 @@ def _edit_entry(key: bytes, entry: Entry, edited: bytes, codec: EnvelopeCodec) -
 
 
 def _patch_entry(entry: Entry, patch: Patch | None) -> Entry | Refusal:
-    if patch is None or fault(patch) is not None:
+    if patch is None or find_patch_fault(patch) is not None:
         return Refusal("no_patch")
     changes = ((name, None if text is None else text.encode()) for name, text in patch.headers.items())
     headers, value = names.set_in(entry.headers, *changes), entry.value
@@ -120,8 +120,8 @@ def is_taken_by_topics(builder: EntryBuilder, envelope: bytes, entry: Entry, kep
 
 def pack_send(key: bytes, entry: Entry, history: LetterHistory, first_failed_ms: int) -> SendRow:
     """Pack what the record of lineages is told of a send that it does not know of yet."""
-    topic, due_at_ms = entry_keys.source(key).topic, entry_keys.due_at_ms(key)
-    fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
+    topic, due_at_ms = entry_keys.read_source(key).topic, entry_keys.due_at_ms(key)
+    fingerprint = attempts.make_fingerprint(topic, attempts.hash_payload(entry.key, entry.value))
     row = attempts.build_fields(history.number, fingerprint, due_at_ms, first_failed_ms, (history.made or 0) + 1)
     return entry.team, row
 
@@ -132,7 +132,7 @@ def set_due_header(entry: Entry, due_at_ms: int, *others: Header) -> Entry:
     return msgspec.structs.replace(entry, headers=names.set_in(headers, *others))
 
 
-def fault(patch: Patch) -> str | None:
+def find_patch_fault(patch: Patch) -> str | None:
     """Return what is wrong with a patch, whatever letter it is for; None where nothing is."""
     if own := sorted(names.OURS & patch.headers.keys()):
         return f"the header {own[0]} is this service's own and cannot be changed"

@@ -162,7 +162,7 @@ class TakenKeys:
 
     def claim(self, key: bytes) -> bytes:
         """The key for an entry that is to be put under this one, or at the next time at which it is free."""
-        key = entry_keys.untaken(key, self)
+        key = entry_keys.find_untaken_key(key, self)
         self._put.add(key)
         return key
 
@@ -216,8 +216,8 @@ def list_replacements(table: Table, moves: Sequence[Redecision], stay: Sequence[
 
 def make_lineage_row(move: Redecision) -> tuple[str, attempts.LineageFields]:
     """Make the row that tells the record of lineages of an entry's new due time, or of none; return it with the team."""
-    topic, entry = entry_keys.source(move.key).topic, move.entry
-    fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
+    topic, entry = entry_keys.read_source(move.key).topic, move.entry
+    fingerprint = attempts.make_fingerprint(topic, attempts.hash_payload(entry.key, entry.value))
     due_ms = None if move.packed.reason else entry_keys.due_at_ms(move.packed.key)
     return entry.team, attempts.make_move_row(move.history.number, fingerprint, due_ms, (move.history.made or 0) + 1)
 

@@ -31,7 +31,7 @@ from retry.delivery.admission import Admission
 from retry.delivery.due_batch import DueRow
 from retry.delivery.movers import MoveContext, TakenKeys
 from retry.delivery.redecide import Redecision
-from retry.delivery.refusals import diagnose, with_what_is_beside
+from retry.delivery.refusals import diagnose, find_refused_entries
 from retry.delivery.sweep import ChangelogPartition
 from retry.delivery.transaction_batch import DEFER_MS, renew_timestamp
 from retry.kafka.record_limits import RecordRefusal, RefusedFor
@@ -103,7 +103,7 @@ def _try_each(
 ) -> dict[int, str | None]:
     """Which of some entries are refused, by position, and why; None where that was not found out in time."""
     find_refused = partial(context.admission.record_limits.probe_records, may_compress=True)
-    known = with_what_is_beside(entries, find_refused, context.now_ms)
+    known = find_refused_entries(entries, find_refused, context.now_ms)
     refused = {n: refusal.why if is_for_good(refusal) else None for n, refusal in known.items()}
     left = [n for n in range(len(entries)) if n not in known]
     refused |= dict.fromkeys(left)
@@ -172,23 +172,23 @@ def _park_named(key: bytes, entry: Entry, why: str, taken: TakenKeys, context: M
     codec, now_ms = context.codec, context.now_ms
     tasks = context.redecider.registry.tasks
     to = (tasks and entry.team == TASKS and tasks.park_to) or context.redecider.entry_builder.parked
-    source = entry_keys.source(key)
+    source = entry_keys.read_source(key)
     reason = [(names.PARKED_REASON, REFUSED.encode()), (names.PARKED_FAULT, why.encode())]
     parked = msgspec.structs.replace(entry, destination=to, headers=entry.headers + reason)
-    lane, plan = entry_keys.named_lane(entry.team, source.topic, to), entry.plan if isinstance(entry, Named) else None
+    lane, plan = entry_keys.build_named_lane(entry.team, source.topic, to), entry.plan if isinstance(entry, Named) else None
     if plan is None:
         # A millisecond later: of one version that counts which is due last.
-        new = taken.claim(entry_keys.make_key_due_at(entry_keys.in_lane(key, lane), entry_keys.due_at_ms(key) + 1))
+        new = taken.claim(entry_keys.make_key_due_at(entry_keys.is_in_lane(key, lane), entry_keys.due_at_ms(key) + 1))
         return [(new, codec.encode(new, parked)), (key, None)]
     rows: list[ChangelogRow] = [(key, None)]
     if (run := envelopes.find_next_run(plan, entry_keys.due_at_ms(key), now_ms)) is not None:
         due_at_ms, number = run
-        headers = envelopes.headers_of_run(entry.headers, due_at_ms, number)
+        headers = envelopes.make_run_headers(entry.headers, due_at_ms, number)
         following = msgspec.structs.replace(entry, plan=msgspec.structs.replace(plan, run=number), headers=headers)
         next_key = entry_keys.make_key_due_at(key, due_at_ms)
         rows.insert(0, (next_key, codec.encode(next_key, following)))
     # Under a name of its own: it is no run that counts any more.
     name = entry_keys.hash_name(f"{TASKS} parked", source.topic, key)
-    stem = entry_keys.key_stem(source.topic, source.partition)
-    new = taken.claim(entry_keys.named_key(now_ms, name, source.offset, stem, source.offset, lane))
+    stem = entry_keys.build_key_stem(source.topic, source.partition)
+    new = taken.claim(entry_keys.build_named_key(now_ms, name, source.offset, stem, source.offset, lane))
     return [(new, codec.encode(new, msgspec.structs.replace(parked, plan=None))), *rows]

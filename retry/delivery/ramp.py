@@ -52,7 +52,7 @@ def count_steps(ramp: Ramp, tallies: Sequence[Tally], failed: Sequence[int]) -> 
     return counts
 
 
-def at_most(successes: int, trials: int, part: float) -> float:
+def compute_chance_of_at_most(successes: int, trials: int, part: float) -> float:
     """How likely no more than so many of some trials succeed, where each does with this chance."""
     if successes >= trials:
         return 1.0
@@ -70,7 +70,7 @@ def at_most(successes: int, trials: int, part: float) -> float:
     return min(1.0, total)
 
 
-def upper_bound(successes: int, trials: int) -> float:
+def compute_upper_bound(successes: int, trials: int) -> float:
     """The exact upper bound of a chance, 95 % sure: with a greater one, so few successes are too rare.
 
     >>> round(upper_bound(1, 3), 3), upper_bound(3, 3)
@@ -81,28 +81,28 @@ def upper_bound(successes: int, trials: int) -> float:
     low, high = successes / trials, 1.0
     for _ in range(_HALVED):
         middle = (low + high) / 2
-        low, high = (middle, high) if at_most(successes, trials, middle) > _DOUBT else (low, middle)
+        low, high = (middle, high) if compute_chance_of_at_most(successes, trials, middle) > _DOUBT else (low, middle)
     return high
 
 
-def recovering(counts: Sequence[StepCounts], at: Step, step: int) -> tuple[int, int]:
+def count_recovering(counts: Sequence[StepCounts], at: Step, step: int) -> tuple[int, int]:
     """How many letters of all steps that count, up to this one, recovered, or may yet, and how many were put."""
     some = counts[at.since : step + 1]
     put, failed = sum(each.put for each in some) - at.before[0], sum(each.failed for each in some) - at.before[1]
     return max(0, put - max(0, failed)), max(0, put)
 
 
-def too_few(ramp: Ramp, counts: Sequence[StepCounts], at: Step) -> str | None:
+def explain_hold(ramp: Ramp, counts: Sequence[StepCounts], at: Step) -> str | None:
     """Why a ramp is to be held at a step, by all steps that count; None where it may go on.
 
     A step may be judged before all of its letters were put: as time passes more of them fail again, never fewer.
     """
-    recovered, put = recovering(counts, at, at.step)
+    recovered, put = count_recovering(counts, at, at.step)
     if not put or not (counts[at.step].is_put or put >= _ENOUGH):
         return None
-    if recovered >= put * ramp.keep or at_most(recovered, put, ramp.keep) >= _DOUBT:
+    if recovered >= put * ramp.keep or compute_chance_of_at_most(recovered, put, ramp.keep) >= _DOUBT:
         return None
     return (
         f"step {at.step + 1} of {len(ramp.steps)}: {put - recovered:,} of {put:,} letters failed again, so at most "
-        f"{upper_bound(recovered, put):.1%} recover, and {ramp.keep:.1%} are to"
+        f"{compute_upper_bound(recovered, put):.1%} recover, and {ramp.keep:.1%} are to"
     )

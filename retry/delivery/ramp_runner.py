@@ -23,7 +23,7 @@ from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery.act_records import Result
 from retry.delivery.letter_changes import ActedLetter
 from retry.delivery.movers import ConsumerProgress, MoveContext
-from retry.delivery.ramp import StepCounts, count_steps, too_few
+from retry.delivery.ramp import StepCounts, count_steps, explain_hold
 from retry.delivery.slice_members import SliceWork
 from retry.intake import attempts
 
@@ -79,7 +79,7 @@ class RampRunner:
         done = StepTally(len(results), len(acted))
         # Only what is counted by step is missing from the tally that is given.
         tally = msgspec.structs.replace(tally, steps=_add_tally(tally.steps, step, done), targets=sorted(to))
-        key = ramp_records.sending_key(state.id, step, self._shard, number)
+        key = ramp_records.build_sending_key(state.id, step, self._shard, number)
         by_shard: dict[int | None, list[bytes]] = {}
         for each in acted:
             by_shard.setdefault(each.shard, []).append(each.key)
@@ -95,7 +95,7 @@ class RampRunner:
     def _end_work(self, state: ActionState) -> SliceWork | None:
         for kept in (self._waits, self._waiting, self._marks):
             kept.pop(state.id, None)
-        left = self._table.list_slices(ramp_records.sending_of(state.id), _SENT_AT_ONCE)
+        left = self._table.list_slices(ramp_records.read_sending(state.id), _SENT_AT_ONCE)
         return SliceWork(None, [(key, None) for key, _ in left], []) if left else None
 
     def count_sent(self, state: ActionState) -> SliceWork | None:
@@ -105,7 +105,7 @@ class RampRunner:
         if waits and self._is_there(waits):
             return None
         steps, rows = state.tally.steps, list[ChangelogRow]()
-        for key, value in self._table.list_slices(ramp_records.sending_of(state.id), _SENT_AT_ONCE):
+        for key, value in self._table.list_slices(ramp_records.read_sending(state.id), _SENT_AT_ONCE):
             members = action_records.decode_slice(value).members
             waits = next((member.key for member in members if self._is_there(member.key)), b"")
             if waits:
@@ -154,10 +154,13 @@ class RampRunner:
         if marks is not None and (marks.offset == offset or (not fresh and now_ms < marks.again_ms)):
             return marks.failed
         found, at = Counter[int](), b""
-        prefix, teams = ramp_records.failed_of(state.id), {attempts.short_team_number(team) for team in state.action.teams}
+        prefix, teams = (
+            ramp_records.build_failed_prefix(state.id),
+            {attempts.shorten_team_number(team) for team in state.action.teams},
+        )
         while rows := self._table.list_slices(prefix, _MARKS_AT_ONCE, at):
             # What letters of others say of it is no more than what their headers say.
-            counted_keys = [key for key, _ in rows if not teams or ramp_records.team_of_failed(key) in teams]
+            counted_keys = [key for key, _ in rows if not teams or ramp_records.read_failed_team(key) in teams]
             found.update(map(ramp_records.step_of, counted_keys))
             at = rows[-1][0]
         failed = [found[n] for n in range(steps)]
@@ -174,7 +177,7 @@ class RampRunner:
             return None
         targets = {target for tally in (state.tally, *state.others) for target in tally.targets}
         at_ms = context.now_ms if state.resumed is None else max(context.now_ms, state.resumed.hold + 1)
-        if why := too_few(ramp, counts, step):
+        if why := explain_hold(ramp, counts, step):
             return self._hold_ramp(state, Order("worker", at_ms, why), msgspec.structs.replace(step, held_ms=at_ms))
         if tripped := context.admission.list_tripped(targets, context.now_ms):
             return self._hold_ramp(state, Order("worker", at_ms, f"the breaker of {', '.join(tripped)} is open"), step)
@@ -210,7 +213,7 @@ class RampRunner:
 
     def _hold_ramp(self, state: ActionState, order: Order, step: Step) -> SliceWork:
         # A step that was judged must never be read without the hold: that would end it.
-        held = (action_records.held_key(state.id), action_records.encode(order))
+        held = (action_records.build_held_key(state.id), action_records.encode(order))
         return _everywhere(state, [held, (ramp_records.step_key(state.id), msgspec.json.encode(step))])
 
 

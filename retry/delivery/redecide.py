@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from retry.dead_letters import retry_headers as names
-from retry.dead_letters.dead_letter import integer, moment, read
+from retry.dead_letters.dead_letter import parse_integer, parse_moment, read
 from retry.delay_queue import entry_keys, ramp_records
 from retry.delay_queue.control_records import Reschedule
 from retry.delay_queue.entry_keys import NAMED, Source
@@ -30,7 +30,7 @@ _ATTEMPT_DIGITS_MAX = 10
 Taken = Callable[[bytes], bool]
 
 
-def untaken(_key: bytes) -> bool:
+def say_untaken(_key: bytes) -> bool:
     """Say that no entry has a key, as far as anybody knows who only looks."""
     return False
 
@@ -72,7 +72,7 @@ class Redecider:
         self.registry, self.entry_builder = registry, entry_builder
 
     def redecide_entry(
-        self, key: bytes, envelope: bytes, request: Reschedule, taken: Taken = untaken, *, waits_in: int | None = None
+        self, key: bytes, envelope: bytes, request: Reschedule, taken: Taken = say_untaken, *, waits_in: int | None = None
     ) -> Redecision | None:
         """Decide one entry anew; None where it is not asked for, parks, failed after the request, or cannot be opened here.
 
@@ -85,7 +85,7 @@ class Redecider:
         if key[0] == NAMED:
             # No policy has made it; whoever asked for it may ask anew.
             return None
-        where = entry_keys.source(key)
+        where = entry_keys.read_source(key)
         if request.topic not in (None, where.topic):
             return None
         try:
@@ -119,7 +119,7 @@ class Redecider:
         return move._replace(packed=packed) if self.entry_builder.is_taken_by_topics(envelope, entry) else None
 
     def park_entry(
-        self, key: bytes, envelope: bytes, now_ms: int, reason: str = CANCELLED, taken: Taken = untaken
+        self, key: bytes, envelope: bytes, now_ms: int, reason: str = CANCELLED, taken: Taken = say_untaken
     ) -> Redecision | None:
         """An entry as one that parks, whatever its policy says; None where it does. Raises SealUnopened, EntryUnreadable."""
         entry = self.entry_builder.codec.decode(key, envelope)
@@ -136,17 +136,17 @@ class Redecider:
         self, key: bytes, entry: Entry, trace: LetterHistory, now_ms: int, unfit: str | None, taken: Taken,
         waits_in: int | None = None,
     ) -> Redecision:  # fmt: skip
-        where = entry_keys.source(key)
+        where = entry_keys.read_source(key)
         route = self.registry.route(where.topic)
         letter = read(_rebuild_letter(where, entry), route.aliases)
         # The topic may be another team's by now, which counts what fails from here on.
-        bound = msgspec.structs.replace(trace, id=attempts.to_header(trace.number, route.team))
+        bound = msgspec.structs.replace(trace, id=attempts.format_retry_id(trace.number, route.team))
         decided = decide(route, letter, bound, now_ms, unfit, failed_at_ms=_failed_at_ms(entry, trace))
-        decided = msgspec.structs.replace(decided, incarnation=entry_keys.incarnation(key))
+        decided = msgspec.structs.replace(decided, incarnation=entry_keys.read_incarnation(key))
         by_key = waits_in is not None and decided.plan.waits_by_key and decided.reason is None and letter.key is not None
-        shard = entry_keys.shard_of(letter.key or b"", self._shards) if by_key else None
+        shard = entry_keys.find_shard(letter.key or b"", self._shards) if by_key else None
         packed = self.entry_builder.pack(decided)
-        free = entry_keys.untaken(packed.key, lambda each: each != key and taken(each))
+        free = entry_keys.find_untaken_key(packed.key, lambda each: each != key and taken(each))
         if free != packed.key:
             due_ms = entry_keys.due_at_ms(free)
             packed = self.entry_builder.pack(msgspec.structs.replace(decided, due_at_ms=due_ms, decided_at_ms=due_ms))
@@ -165,10 +165,10 @@ def read_letter_history(entry: Entry) -> LetterHistory | None:
     ours = {name: value for name, value in entry.headers if name in names.OURS}
     if names.PARKED_REASON in ours:
         return None
-    id_, attempt = ours.get(names.ID), integer(ours.get(names.ATTEMPT), _ATTEMPT_DIGITS_MAX)
+    id_, attempt = ours.get(names.ID), parse_integer(ours.get(names.ATTEMPT), _ATTEMPT_DIGITS_MAX)
     if id_ is None or not attempt:
         return None
-    return LetterHistory(id_, attempts.from_header(id_), 0, attempt - 1, moment(ours.get(names.FIRST_FAILED_MS)), False)
+    return LetterHistory(id_, attempts.parse_retry_id(id_), 0, attempt - 1, parse_moment(ours.get(names.FIRST_FAILED_MS)), False)
 
 
 def _failed_at_ms(entry: Entry, trace: LetterHistory) -> int:

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from retry.delay_queue.envelopes import Entry, Named
 from retry.delivery.admission import Admission
-from retry.delivery.transaction_batch import with_side_records
+from retry.delivery.transaction_batch import list_published
 from retry.kafka.interface import KafkaError, TransactionalProducer
-from retry.kafka.record_limits import RecordRefusal, RefusedFor, cause_of
+from retry.kafka.record_limits import RecordRefusal, RefusedFor, find_cause
 from retry.kafka.refused_records import Anchor
 
 # Says of records, by position, which are refused and why.
@@ -40,9 +40,9 @@ def diagnose(
     if targets := admission.probe_targets({e.destination for e in entries}):
         return Refusals(targets, {})
     limits, may_compress = admission.record_limits, compressing is not None
-    if refused := with_what_is_beside(entries, partial(limits.probe_records, may_compress=may_compress), now_ms):
+    if refused := find_refused_entries(entries, partial(limits.probe_records, may_compress=may_compress), now_ms):
         return Refusals({}, refused)
-    records, partitions = with_side_records(entries)
+    records, partitions = list_published(entries)
     compressed = compressing is not None and limits.needs_compression(records)
     rehearsing = compressing() if compressing is not None and compressed else writer
     errors = rehearsing.rehearse_entries(records, now_ms, partitions, anchor)
@@ -63,9 +63,9 @@ def diagnose(
     return Refusals(targets, {n: why for n, why in refused.items() if entries[n].destination not in targets})
 
 
-def with_what_is_beside(entries: list[Entry], find_refused: FindRefused, now_ms: int) -> dict[int, RecordRefusal]:
+def find_refused_entries(entries: list[Entry], find_refused: FindRefused, now_ms: int) -> dict[int, RecordRefusal]:
     """Entries that are refused, or have something beside them that is: by position, and why."""
-    records, _ = with_side_records(entries)
+    records, _ = list_published(entries)
     beside = _owners_of_side_records(entries)
     found = find_refused(records, now_ms)
     refused = {beside[at]: why for at, why in found.items() if at < len(beside)}
@@ -73,7 +73,7 @@ def with_what_is_beside(entries: list[Entry], find_refused: FindRefused, now_ms:
 
 
 def _cause(error: KafkaError, record: Entry, now_ms: int) -> RefusedFor | None:
-    cause = cause_of(error)
+    cause = find_cause(error)
     # Whoever refuses the time of now refuses everything: its clock, or this one, is wrong.
     has_own_time = record.timestamp_ms is not None and record.timestamp_ms < now_ms
     return None if cause is RefusedFor.TIME and not has_own_time else cause

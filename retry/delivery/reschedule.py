@@ -90,7 +90,9 @@ class Rescheduling(Mover):
 
     def _list_requests(self) -> dict[bytes, Reschedule]:
         # The fold has yet to tell of the end of those that are done.
-        return {key: asked for key, asked in control_records.reschedules(self._table.controls).items() if key not in self._done}
+        return {
+            key: asked for key, asked in control_records.read_reschedules(self._table.controls).items() if key not in self._done
+        }
 
     def _batch(self, context: MoveContext, asked: Reschedule) -> tuple[list[Redecision], int, bytes | None]:
         """Decide the next entries anew: return those that move, how many were looked at, and where to go on; None at the end."""

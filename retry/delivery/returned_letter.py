@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from retry.dead_letters import retry_headers as names
-from retry.dead_letters.dead_letter import Letter, integer, moment, read
+from retry.dead_letters.dead_letter import Letter, parse_integer, parse_moment, read
 from retry.delay_queue import action_records, entry_keys
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelope_codec import EnvelopeCodec
@@ -49,9 +49,9 @@ _PLACE = re.compile(rb"([A-Za-z0-9._-]{1,249})/([0-9]{1,10})/([0-9]{1,19})")
 _PARTITIONS_MAX, _OFFSETS_MAX = 1 << 31, 1 << 63
 
 
-def letter_source(record: Any, registry: Registry) -> RecordLocation | None:
+def find_letter_source(record: Any, registry: Registry) -> RecordLocation | None:
     """Coordinates of the dead letter that rests in a record; None where this service cannot have put it there."""
-    ours = service_headers(record)
+    ours = read_service_headers(record)
     match = _PLACE.fullmatch(ours.get(names.SOURCE) or b"")
     if match is None or not ours.get(names.ID):
         return None
@@ -60,7 +60,7 @@ def letter_source(record: Any, registry: Registry) -> RecordLocation | None:
     return (topic, partition, offset) if is_place and registry.permits_parking(topic, record.topic()) else None
 
 
-def service_headers(record: Any) -> Mapping[str, bytes | None]:
+def read_service_headers(record: Any) -> Mapping[str, bytes | None]:
     """The headers by which the service tells of its letters; none where they cannot be read."""
     return {name: value for name, value in read_headers(record) or [] if name in names.OURS}
 
@@ -94,7 +94,7 @@ class LetterReturns:
         self.codec = self._builder.codec
 
     def find_refusal(self, record: Any) -> Refusal | None:
-        before = service_headers(record).get(names.ACTION_BEFORE) or b""
+        before = read_service_headers(record).get(names.ACTION_BEFORE) or b""
         if before in (names.SUPERSEDED, names.ERASED):
             return Refusal(before.decode())
         if is_no_letter(record):
@@ -102,7 +102,7 @@ class LetterReturns:
         return None if self._source(record) is not None else Refusal(NOT_OURS)
 
     def _source(self, record: Any) -> RecordLocation | None:
-        return letter_source(record, self._registry)
+        return find_letter_source(record, self._registry)
 
     def find_edit_refusal(self, record: Any, digest: bytes) -> Refusal | None:
         if is_reference(record):
@@ -119,11 +119,11 @@ class LetterReturns:
             return None
         topic, partition, offset = where
         team = self._registry.route(topic).team
-        rested = Entry(self._discarded, None, None, [*service_headers(record).items()], _read_timestamp(record), team)
+        rested = Entry(self._discarded, None, None, [*read_service_headers(record).items()], _read_timestamp(record), team)
         marked = letter_changes.set_due_header(rested, due_at_ms, (names.ACTION, state.id.hex().encode()))
         entry = letter_changes.redact_entry(marked, self._discarded)
         lane = entry_keys.lane(team, topic, self._discarded)
-        key = entry_keys.build_key(due_at_ms, entry_keys.key_stem(topic, partition), offset, lane)
+        key = entry_keys.build_key(due_at_ms, entry_keys.build_key_stem(topic, partition), offset, lane)
         shard, envelope = self._shard(where, whole.key()), self.codec.encode(key, entry)
         return ActedLetter(key, envelope, entry, shard=shard)
 
@@ -135,14 +135,14 @@ class LetterReturns:
         Nothing speaks against its `record`, as it was parked (`find_refusal`). `whole` is the dead letter itself, of which the
         record may be a reference. `edited` is, of an edit, the envelope of what it makes of the letter.
         """
-        where, ours = self._source(record), service_headers(record)
+        where, ours = self._source(record), read_service_headers(record)
         if where is None:
             raise AssertionError("asked before")
-        route, made = self._registry.route(where[0]), integer(ours.get(names.ATTEMPT), _DIGITS_MAX) or 0
+        route, made = self._registry.route(where[0]), parse_integer(ours.get(names.ATTEMPT), _DIGITS_MAX) or 0
         letter = _restore_letter(where, route, record, whole)
         if isinstance(letter, Refusal):
             return letter
-        first_ms = moment(ours.get(names.FIRST_FAILED_MS)) or letter.stamped_ms or now_ms
+        first_ms = parse_moment(ours.get(names.FIRST_FAILED_MS)) or letter.stamped_ms or now_ms
         headers, null = letter.original_headers, letter.value is None
         plan = route.plan(letter.failure, attempt=made + 1, age_ms=max(0, now_ms - first_ms), headers=headers, null_value=null)
         target = self._choose_target(state, route, plan, letter)
@@ -153,8 +153,8 @@ class LetterReturns:
         # Of all rules, since it may fail in another way then.
         made = max(made, *(each.policy.max_attempts for each in route.plans()))
         # Whoever may write to the parking topic may have made up the id; it is the team's own from here on.
-        number = attempts.from_header(ours[names.ID] or b"")
-        trace = LetterHistory(attempts.to_header(number, route.team), number, 0, made, first_ms, False)
+        number = attempts.parse_retry_id(ours[names.ID] or b"")
+        trace = LetterHistory(attempts.format_retry_id(number, route.team), number, 0, made, first_ms, False)
         is_discarded = state.action.kind == action_records.DISCARD
         if is_discarded:
             # It waits for nobody, and needs no time in which that can be undone: from there it can be returned, too.

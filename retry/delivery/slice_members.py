@@ -172,14 +172,14 @@ class Orphans:
 
 
 def _find_unknown(table: Table, kind: bytes, known: Collection[bytes], now_ms: int) -> list[bytes]:
-    written_at_ms = ramp_records.failed_at_ms if kind == ramp_records.FAILED else _written_at_ms
+    written_at_ms = ramp_records.read_failed_at_ms if kind == ramp_records.FAILED else _written_at_ms
     orphans, at = list[bytes](), b""
     while len(orphans) < _ROWS_MAX and (found := table.list_slices(kind, 1, at)):
-        (at, value), action = found[0], action_records.action_of(found[0][0])
+        (at, value), action = found[0], action_records.find_action_id(found[0][0])
         if action not in known and now_ms - written_at_ms(value) > ORPHAN_MS:
             orphans.append(at)
         else:
-            at = action_records.beyond(at)
+            at = action_records.build_end_key(at)
     return orphans
 
 

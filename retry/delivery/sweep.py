@@ -48,9 +48,9 @@ from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Table, is_taken
 from retry.delivery.admission import Admission
 from retry.delivery.disregarded_changes import OverruledPair, find_overruled
-from retry.delivery.due_batch import DueRow, foreign_rows, give_back, select_due_batch
-from retry.delivery.refusals import diagnose, with_what_is_beside
-from retry.delivery.transaction_batch import DEFER_MS, EMPTY, TransactionBatch, decode_batch, renew_timestamp, with_side_records
+from retry.delivery.due_batch import DueRow, find_foreign_rows, give_back, select_due_batch
+from retry.delivery.refusals import diagnose, find_refused_entries
+from retry.delivery.transaction_batch import DEFER_MS, EMPTY, TransactionBatch, decode_batch, list_published, renew_timestamp
 from retry.errors import SealUnopened, TransactionAborted, TransactionFailed, TransactionSlow
 from retry.kafka.interface import SweepProducer
 from retry.kafka.record_limits import RecordRefusal, RefusedFor
@@ -158,7 +158,7 @@ def select(
     """
     foreign, to_explode = list[bytes](), list[DueRow]()
     rows = select_due_batch(table, admission, now_ms, rows_max, bytes_max, foreign=foreign, limited=to_explode)
-    if foreign and (no_entries := foreign_rows(table, foreign, now_ms, rows_max)):
+    if foreign and (no_entries := find_foreign_rows(table, foreign, now_ms, rows_max)):
         give_back(admission, rows)
         return ShardBatch(table, changelog, EMPTY, [], table.delete_scanned_rows, unopened=no_entries)
     # Before what is superseded, and after what is due: the fold goes on in another thread. Whatever these superseded when they
@@ -242,7 +242,7 @@ def _needs_compression(shards: Sequence[ShardBatch], context: SweepContext) -> b
     limits, now_ms = context.admission.record_limits, context.now_ms
     if not limits.has_limits():
         return False
-    records, _ = with_side_records(list(chain.from_iterable(_list_published(shard.batch, now_ms) for shard in shards)))
+    records, _ = list_published(list(chain.from_iterable(_list_published(shard.batch, now_ms) for shard in shards)))
     return limits.needs_compression(records)
 
 
@@ -251,7 +251,7 @@ def _everything(shard: ShardBatch, context: SweepContext) -> ShardBatch:
     if not limits.has_limits():
         return shard
     find_refused = partial(limits.find_refused, may_compress=True)
-    refused = with_what_is_beside(batch.entries, find_refused, context.now_ms)
+    refused = find_refused_entries(batch.entries, find_refused, context.now_ms)
     skipped = batch.skipped_runs(context.now_ms) if refused else ()
     return shard.set_aside({n: why for n, why in refused.items() if n not in skipped}, context)
 
@@ -307,7 +307,7 @@ def _commit_shards(shards: list[ShardBatch], context: SweepContext) -> list[Shar
     if admission.doubts(now_ms):
         # The coordinator has a transaction then, which can be undone, before a target is refused.
         writer.await_arrival(_ANCHORED_S)
-    records, partitions = with_side_records(published)
+    records, partitions = list_published(published)
     writer.publish(records, now_ms, partitions)
     await_arrival(published, writer, admission)
     writer.commit()
@@ -349,8 +349,8 @@ def finish_sweep(shard: ShardBatch, context: SweepContext) -> SweepResult:
     admission.note_delivered({entry.destination for entry in sent.entries})
     give_back(admission, shard.left + [batch.rows[n] for n in sorted(unsent)])
     return SweepResult(
-        sent=sent.entries, due_at_ms=entry_keys.all_due_at_ms([key for key, _ in sent.rows]), labels=sent.labels,
+        sent=sent.entries, due_at_ms=entry_keys.read_due_times_ms([key for key, _ in sent.rows]), labels=sent.labels,
         deferred=Counter(batch.entries[n].destination for n in batch.deferred), errors=sorted(set(batch.deferred.values())),
-        letters=[entry_keys.source(batch.rows[n][0]).letter for n in sorted(batch.deferred)[:_NAMED_MAX]],
+        letters=[entry_keys.read_source(batch.rows[n][0]).letter for n in sorted(batch.deferred)[:_NAMED_MAX]],
         superseded=len(batch.superseded), named=sent.named_keys(), overruled=shard.overruled,
     )  # fmt: skip

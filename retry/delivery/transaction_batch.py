@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from backoff.recurrence import passed_over
-from retry.dead_letters.retry_headers import TIMESTAMP_MS, RetryLabels, labels_of_retries, set_in
+from backoff.recurrence import is_passed_over
+from retry.dead_letters.retry_headers import TIMESTAMP_MS, RetryLabels, read_labels_of_retries, set_in
 from retry.delay_queue import blocks, entry_keys, envelopes
 from retry.delay_queue.blocks import Block
 from retry.delay_queue.entry_keys import NAMED
@@ -95,7 +95,7 @@ class TransactionBatch(NamedTuple):
     def skipped_runs(self, now_ms: int) -> set[int]:
         """Find runs that were missed and are not made up for: nothing is published, and the next one is put."""
         due_at_ms, rows = entry_keys.due_at_ms, self.rows
-        return {n for n, plan in self.recurring() if passed_over(plan, due_at_ms(rows[n][0]), now_ms)}
+        return {n for n, plan in self.recurring() if is_passed_over(plan, due_at_ms(rows[n][0]), now_ms)}
 
     def unsent(self, now_ms: int) -> set[int]:
         """Positions of rows that end in the changelog without being published."""
@@ -111,7 +111,7 @@ class TransactionBatch(NamedTuple):
         for key, envelope in self._find_deferred().items():
             due_at_ms = full_s * 1_000 + entry_keys.due_at_ms(key) % 1_000
             later = entry_keys.make_key_due_at(key, due_at_ms)
-            later = entry_keys.untaken(later, lambda each: each in deferred or is_taken(each), step_ms=1_000)
+            later = entry_keys.find_untaken_key(later, lambda each: each in deferred or is_taken(each), step_ms=1_000)
             deferred[later] = envelope
         next_runs = (self._next_run(n, plan, now_ms, codec) for n, plan in self.recurring() if n not in self.deferred)
         return [*deferred.items(), *(row for row in next_runs if row)]
@@ -121,7 +121,7 @@ class TransactionBatch(NamedTuple):
         if (run := envelopes.find_next_run(plan, entry_keys.due_at_ms(key), now_ms)) is None:
             return None
         due_at_ms, number = run
-        plan, headers = msgspec.structs.replace(plan, run=number), envelopes.headers_of_run(entry.headers, due_at_ms, number)
+        plan, headers = msgspec.structs.replace(plan, run=number), envelopes.make_run_headers(entry.headers, due_at_ms, number)
         key = entry_keys.make_key_due_at(key, due_at_ms)
         return key, codec.encode(key, msgspec.structs.replace(entry, plan=plan, headers=headers))
 
@@ -146,7 +146,7 @@ def decode_batch(superseded: list[bytes], rows: list[DueRow], codec: EnvelopeCod
         some = codec.decode_all(rows[begin : begin + _TOGETHER])
         entries += some
         # While these are at hand: to touch all headers of a batch once more takes twice as long.
-        labels += labels_of_retries([entry.headers for entry in some])
+        labels += read_labels_of_retries([entry.headers for entry in some])
     if _any_named(entries):
         # What has a name came in by another entry source.
         labels = [None if isinstance(entry, Named) else each for entry, each in zip(entries, labels, strict=True)]
@@ -162,7 +162,7 @@ def decode_batch(superseded: list[bytes], rows: list[DueRow], codec: EnvelopeCod
         else:
             some = codec.decode_all(list(zip(keys, block.envelopes, strict=True)))
             entries += some
-            labels += labels_of_retries([entry.headers for entry in some])
+            labels += read_labels_of_retries([entry.headers for entry in some])
     return TransactionBatch(superseded, rows, entries, {}, labels, blocks=found, in_blocks=len(entries) - alone, size=size)
 
 
@@ -179,7 +179,7 @@ def _any_named(entries: list[Entry]) -> bool:
     return Named in {*map(type, entries)}
 
 
-def with_side_records(entries: list[Entry]) -> tuple[list[Entry], list[int] | None]:
+def list_published(entries: list[Entry]) -> tuple[list[Entry], list[int] | None]:
     """All that is published for some entries, and to which partitions: first what goes beside them, then they themselves."""
     beside = [(e, also) for e in entries if isinstance(e, Named) for also in e.also] if _any_named(entries) else []
     if not beside:

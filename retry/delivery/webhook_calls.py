@@ -32,7 +32,7 @@ from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Call, Entry, Named
 from retry.delay_queue.table.interface import Table
 from retry.delivery.admission import Admission
-from retry.delivery.due_batch import DueRow, lane_at
+from retry.delivery.due_batch import DueRow, find_lane
 from retry.delivery.refusals import diagnose
 from retry.delivery.sweep import ChangelogPartition
 from retry.delivery.webhooks_in_flight import BUSY, LOOKUPS, Answered, WebhooksInFlight
@@ -88,7 +88,7 @@ def _write_down(
         record = _call_record(key, answered, decision)
         call_records.append(record)
         if decision.next_ms is not None:
-            next_key = entry_keys.untaken(entry_keys.make_key_due_at(key, decision.next_ms), table.is_leaving)
+            next_key = entry_keys.find_untaken_key(entry_keys.make_key_due_at(key, decision.next_ms), table.is_leaving)
             replacements.append((next_key, codec.encode(next_key, _next_attempt(answered))))
         elif decision.reason is not None:
             parked.append((key, _make_parked(record, answered.entry, names.parked_timers)))
@@ -118,8 +118,8 @@ def _write_down(
 
 
 def _wait_to_be_parked(key: bytes, parked: Entry, codec: EnvelopeCodec) -> tuple[bytes, bytes]:
-    lane = entry_keys.named_lane(parked.team, entry_keys.source(key).topic, parked.destination)
-    key = entry_keys.make_key_due_at(entry_keys.in_lane(key, lane), entry_keys.due_at_ms(key) + 1)
+    lane = entry_keys.build_named_lane(parked.team, entry_keys.read_source(key).topic, parked.destination)
+    key = entry_keys.make_key_due_at(entry_keys.is_in_lane(key, lane), entry_keys.due_at_ms(key) + 1)
     return key, codec.encode(key, parked)
 
 
@@ -178,7 +178,7 @@ def _policy(text: str) -> Policy:
 
 
 def _make_parked(record: Called, entry: Named, topic: str) -> Entry:
-    ours = retry_headers.of_parked_webhook(
+    ours = retry_headers.make_webhook_headers(
         id_=record.id, reason=record.reason, attempt=record.attempt, url=_call_of(entry).url, error=record.error
     )
     return Entry(topic, record.id.encode(), entry.value, entry.headers + ours, None, entry.team)
@@ -193,7 +193,7 @@ def _begin_due(
     for prefix in table.due_lanes(now_ms):
         if prefix[0] != entry_keys.NAMED or prefix in entry_keys.UNDELIVERED:
             continue
-        if (lane := lane_at(table, admission, prefix)) is None or not lane.calls:
+        if (lane := find_lane(table, admission, prefix)) is None or not lane.calls:
             continue
         if (why := calls.why_not(lane.team, lane.destination, now_ms)) is not None:
             if why is not BUSY:

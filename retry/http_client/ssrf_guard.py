@@ -128,7 +128,7 @@ class SsrfGuard:
 
         Raises LookupsBusy where nothing was begun, UrlRefused, and OSError where its host cannot be resolved just now.
         """
-        parsed = well_formed(url)
+        parsed = parse_url(url)
         host, port = parsed.raw_host or "", parsed.port or 0
         found = await self._lookup(host, team)
         if not found:
@@ -147,7 +147,7 @@ class SsrfGuard:
 
 # A request for a timer is checked, and then its host is vetted.
 @lru_cache(1_000)
-def well_formed(url: str) -> URL:
+def parse_url(url: str) -> URL:
     """Parse a URL that every reader of it would take to the same host; raises UrlRefused where it is none, or not a plain one."""
     if len(url) > URL_CHARACTERS_MAX:
         raise UrlRefused(f"it has more than {URL_CHARACTERS_MAX:,} characters")
@@ -170,8 +170,8 @@ def well_formed(url: str) -> URL:
     return parsed
 
 
-def host_of(url: str) -> str:
-    parsed = well_formed(url)
+def find_host(url: str) -> str:
+    parsed = parse_url(url)
     host = parsed.raw_host or ""
     return f"{parsed.scheme}://{f'[{host}]' if ':' in host else host.rstrip('.').lower()}:{parsed.port}"
 

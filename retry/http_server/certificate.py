@@ -30,7 +30,7 @@ _UNREADABLE = (ValueError, TypeError, UnsupportedAlgorithm)
 _MS = 1_000
 
 
-def certificate_of(prefix: str, certificate: Path | None, key: Path | None, host: str, address: str) -> Certificate | None:
+def read_certificate(prefix: str, certificate: Path | None, key: Path | None, host: str, address: str) -> Certificate | None:
     """Read the certificate that `<prefix>_TLS_CERT` and `<prefix>_TLS_KEY` name, None without; raises SettingsInvalid.
 
     Where others can reach `host`, which the variable `address` names, it is said aloud that there is none.

@@ -12,9 +12,9 @@ from itertools import compress, repeat
 from typing import Any, NamedTuple, cast
 from zlib import crc32
 
-from retry.dead_letters.dead_letter import LIKELY_MS, lineage_id, moments
-from retry.dead_letters.frameworks import Values, first_content, maybe_envelopes
-from retry.dead_letters.retry_headers import of_retry
+from retry.dead_letters.dead_letter import LIKELY_MS, parse_lineage_id, parse_moments
+from retry.dead_letters.frameworks import Values, find_content, find_envelopes
+from retry.dead_letters.retry_headers import make_retry_headers
 from retry.delay_queue.entry_keys import number_letter
 from retry.intake.attempts import SECOND_MAX
 from retry.intake.attempts.attempt_counter import AttemptCounter, LetterHistories
@@ -27,7 +27,7 @@ from retry.telemetry.outcomes import SharedFields
 from retry.telemetry.recovery_ratio import MINUTE_MS, Retry, attempt_label
 
 _CREATE, _STAMPED = 1, (1, 2)
-_OF_RETRY = of_retry(b"", b"", b"", b"", b"", b"")
+_OF_RETRY = make_retry_headers(b"", b"", b"", b"", b"", b"")
 # Names and values of the headers of a retry, and numbers.
 _OURS_BYTES, _HEADER_BYTES, _CHARACTER_BYTES = 1_000, 16, 4
 
@@ -60,7 +60,7 @@ class AlikeLetters(NamedTuple):
     stamps: Sequence[tuple[int, int]]
 
     def moments(self, place: int) -> list[int | None]:
-        return moments([values[place] for values in self.header_values])
+        return parse_moments([values[place] for values in self.header_values])
 
 
 class _Times(NamedTuple):
@@ -69,7 +69,7 @@ class _Times(NamedTuple):
     sent: Sequence[int]
 
 
-def alike_letters(template: LetterTemplate, candidates: Sequence[Candidate]) -> AlikeLetters:
+def take_alike_letters(template: LetterTemplate, candidates: Sequence[Candidate]) -> AlikeLetters:
     _, messages, headers, header_values, failure_messages = zip(*candidates, strict=True)
     keys, values = [message.key() for message in messages], [message.value() for message in messages]
     stamps = [message.timestamp() for message in messages]
@@ -152,13 +152,13 @@ class AlikeLettersWriter:
         """Find id, number and fingerprint of each letter; raises `NeedsSlowPath` with those that need a closer look."""
         template, keys, values = letters.template, letters.keys, letters.values
         layout = template.layout
-        if layout.may_be_envelope() and (unfit := maybe_envelopes(values)):
+        if layout.may_be_envelope() and (unfit := find_envelopes(values)):
             raise NeedsSlowPath(unfit)
         if template.points and (unfit := [n for n, (k, v) in enumerate(zip(keys, values, strict=True)) if k is v is None]):
             raise NeedsSlowPath(unfit)
         if layout.returned is not None:
             place = layout.returned.id
-            ids = [lineage_id(each[place]) for each in letters.header_values]
+            ids = [parse_lineage_id(each[place]) for each in letters.header_values]
             made = template.attempt - 1
             found = self._attempt_counter.again(template.team, template.topic, keys, values, _all_there(ids), made=made)
         else:
@@ -187,7 +187,7 @@ def _lineages(letters: AlikeLetters) -> list[int] | None:
     if not places:
         return None
     # To say so in part, or only where in a partition that is not told, is rare.
-    said = _all_there([first_content(places, values) for values in letters.header_values])
+    said = _all_there([find_content(places, values) for values in letters.header_values])
     if lineage is None:
         raise NeedsSlowPath(range(len(said)))
     return [lineage(offset) for offset in said]

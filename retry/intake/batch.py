@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from retry import clock
 from retry.dead_letters.failure import Failure
-from retry.delay_queue.entry_keys import all_due_at_ms
+from retry.delay_queue.entry_keys import read_due_times_ms
 from retry.errors import TransactionAborted
 from retry.intake import attempts
 from retry.intake.gather_blocks import AnyLetter, BlockFields, BlockGathering
@@ -154,7 +154,7 @@ class PreparedBatch(NamedTuple):
     def find_first_due_ms(self) -> int:
         """Find when the first of its entries is due, in milliseconds since 1970; far in the future where it has none."""
         keys = (row["key"] for row in self.result.iterate_entries())
-        return min(all_due_at_ms(keys), default=_NEVER_MS)
+        return min(read_due_times_ms(keys), default=_NEVER_MS)
 
 
 class Gathering:
@@ -199,7 +199,7 @@ class WrittenBatch(NamedTuple):
     reads: int = 1
 
 
-def shared_fields(
+def make_shared_fields(
     route: Route, topic: str, partition: int, failure: Failure, plan: RetryPlan, attempt: int, reason: str | None, target: str
 ) -> outcomes.SharedFields:
     """Make the outcome fields that a letter has in common with others that are like it; `reason` is None where it is retried."""

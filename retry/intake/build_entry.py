@@ -215,7 +215,7 @@ def _make_our_headers(decided: DecidedLetter) -> Headers:
     letter = decided.letter
     attempt = b"%d" % (decided.attempt - 1 if decided.reason else decided.attempt)
     due, first_failed = b"%d" % decided.due_at_ms, b"%d" % decided.first_failed_at_ms
-    ours = names.of_retry(decided.trace.id, attempt, letter.source, due, decided.plan.name.encode(), first_failed)
+    ours = names.make_retry_headers(decided.trace.id, attempt, letter.source, due, decided.plan.name.encode(), first_failed)
     if decided.reason:
         ours.append((names.PARKED_REASON, decided.reason.encode()))
     return ours
@@ -223,7 +223,7 @@ def _make_our_headers(decided: DecidedLetter) -> Headers:
 
 def _build_entry_key(decided: DecidedLetter, target: str) -> bytes:
     letter, team = decided.letter, decided.route.team
-    stem = entry_keys.key_stem(letter.topic, letter.partition)
+    stem = entry_keys.build_key_stem(letter.topic, letter.partition)
     number = entry_keys.number_letter(letter.offset, decided.incarnation)
     if decided.cancels:
         return entry_keys.build_key(decided.due_at_ms, stem, number, entry_keys.NULLS)

@@ -100,7 +100,7 @@ def none(_registry: Registry, _place: QueueLimits) -> Sequence[EntrySource]:
     return ()
 
 
-def subscription(registry: Registry, sources: Sequence[EntrySource]) -> list[str]:
+def list_subscription(registry: Registry, sources: Sequence[EntrySource]) -> list[str]:
     """List the topics of dead letters and of entry sources that a worker reads: names, and patterns that begin with `^`."""
     return [*registry.subscription(), *(topic for source in sources for topic in source.topics)]
 

@@ -15,13 +15,13 @@ from operator import itemgetter
 from typing import Any
 
 from retry.dead_letters import frameworks
-from retry.dead_letters.dead_letter import retries_made
-from retry.dead_letters.frameworks import HeaderLayout, Values, first_content, header_values
-from retry.intake.alike_letters import AlikeLettersWriter, Candidate, FindSpread, NeedsSlowPath, alike_letters
+from retry.dead_letters.dead_letter import count_retries_made
+from retry.dead_letters.frameworks import HeaderLayout, Values, find_content, header_values
+from retry.intake.alike_letters import AlikeLettersWriter, Candidate, FindSpread, NeedsSlowPath, take_alike_letters
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.batch import BatchResult
 from retry.intake.build_entry import EntryBuilder
-from retry.intake.letter_template import LetterTemplate, template
+from retry.intake.letter_template import LetterTemplate, make_template
 from retry.kafka.refused_headers import UnreadableHeaders
 from retry.policies.registry import Registry
 from retry.telemetry import fingerprint
@@ -77,7 +77,7 @@ class FastPath:
         slow = list[tuple[int, Any]]()
         while letters:
             try:
-                self._writer.write(alike_letters(template, letters), now_ms, result)
+                self._writer.write(take_alike_letters(template, letters), now_ms, result)
                 break
             except NeedsSlowPath as unfit:
                 slow += [letter[:2] for n, letter in enumerate(letters) if n in unfit.positions]
@@ -88,7 +88,7 @@ class FastPath:
         if layout.plan is None:
             alike: tuple[Any, ...] = message.topic(), message.partition(), layout
         else:
-            derived = [first_content(places, values) for places in layout.derived]
+            derived = [find_content(places, values) for places in layout.derived]
             alike = message.topic(), message.partition(), layout, *layout.alike(values), *derived
         try:
             return self._templates[alike]
@@ -118,7 +118,7 @@ class FastPath:
         return shared
 
     def _new_layout(self, header_names: tuple[str, ...]) -> HeaderLayout | None:
-        layout = frameworks.layout(header_names)
+        layout = frameworks.find_layout(header_names)
         if self._may_keep(*header_names):
             self._layouts[header_names] = layout
         return layout
@@ -129,12 +129,12 @@ class FastPath:
         topic, headers, new = message.topic(), message.headers() or (), None
         route, returned, made, policy = self._registry.route(topic), layout.returned, 0, None
         if returned is not None:
-            made = retries_made(values[returned.attempt]) or 0
+            made = count_retries_made(values[returned.attempt]) or 0
             policy = None if returned.policy is None else self._policies.get(values[returned.policy])
         if not route.aliases and bool(made) == (returned is not None):
             # Without its value: that of the next letter is another.
             failure = frameworks.recognise([headers[n] for n in layout.telling], topic)
-            new = template(
+            new = make_template(
                 layout, route, topic, partition=message.partition(), failure=failure, made=made, failed_policy=policy,
                 attempt_counter=self._attempt_counter,
             )  # fmt: skip

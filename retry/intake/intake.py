@@ -31,7 +31,7 @@ from retry.delay_queue.blocks import count_entries
 from retry.intake import attempts, read_positions
 from retry.intake.attempts import LineageTopic, RampedLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
-from retry.intake.batch import BatchResult, shared_fields
+from retry.intake.batch import BatchResult, make_shared_fields
 from retry.intake.build_entry import BuiltEntry, DecidedLetter, EntryBuilder, decide
 from retry.intake.entry_source import EntrySource
 from retry.intake.fast_path import FastPath
@@ -141,7 +141,7 @@ class Intake:
         rows = to.entries[self._shard(letter)] if is_limited or decided.plan.waits_by_key else to.anywhere
         rows.append({"key": packed.key, "value": packed.envelope})
         due_ms = None if reason else decided.due_at_ms
-        shared = shared_fields(
+        shared = make_shared_fields(
             decided.route, letter.topic, letter.partition, failure=letter.failure, plan=decided.plan,
             attempt=decided.attempt, reason=reason, target=packed.destination,
         )  # fmt: skip
@@ -165,7 +165,7 @@ class Intake:
         known = self._ramped if action is None else None
         put = ramp_records.read_mark(action) if known is None else known.find_step(team, number)
         if put is not None:
-            row = ramp_records.failed_row(*put, number, now_ms, team=attempts.short_team_number(team))
+            row = ramp_records.build_failed_row(*put, number, now_ms, team=attempts.shorten_team_number(team))
             to.entries[ramp_records.HOME].append(row)
 
     def _describe_failed_retry(self, decided: DecidedLetter, attempt: int) -> Retry:
@@ -230,7 +230,7 @@ class Intake:
             writer.write(self._names.lineage, self._lineage_topic.find_partition(team), lineages)
         result.lineages.clear()
         writer.write(self._names.positions, read_positions.PARTITION, read_positions.encode_positions(positions))
-        writer.read_to(read_positions.offsets_of(positions), member)
+        writer.read_to(read_positions.find_group_offsets(positions), member)
 
     def _find_spread(self, team: str, target: str) -> int | None:
         # Each worker has the part of a limit that its shards are of all: what is limited must wait in all of them.

@@ -12,7 +12,7 @@ from retry.dead_letters.failure import Failure
 from retry.dead_letters.frameworks import HeaderLayout
 from retry.delay_queue import entry_keys as keys
 from retry.intake.attempts.attempt_counter import AttemptCounter
-from retry.intake.batch import shared_fields
+from retry.intake.batch import make_shared_fields
 from retry.policies.route import Route
 from retry.record import Header
 from retry.telemetry import fingerprint
@@ -62,7 +62,7 @@ class LetterTemplate:
         return self.shared._replace(fingerprint=fingerprint.compute_fingerprint(self.cause or self.exception, message))
 
 
-def template(
+def make_template(
     layout: HeaderLayout, route: Route, topic: str, partition: int, failure: Failure, made: int, failed_policy: str | None,
     attempt_counter: AttemptCounter,
 ) -> LetterTemplate | None:  # fmt: skip
@@ -74,7 +74,7 @@ def template(
     if target is None or (plan.template is not None and not route.completes(target)):
         return None
     attempt = made + 1
-    lane, stem = keys.lane(route.team, topic, target), keys.key_stem(topic, partition)
+    lane, stem = keys.lane(route.team, topic, target), keys.build_key_stem(topic, partition)
     return LetterTemplate(
         layout=layout,
         topic=topic,
@@ -95,8 +95,8 @@ def template(
         source=b"%b/%d/" % (topic.encode(), partition),
         lane=lane,
         stem=stem,
-        entry_keys=keys.keys_of(stem, lane),
-        shared=shared_fields(
+        entry_keys=keys.build_keys(stem, lane),
+        shared=make_shared_fields(
             route, topic, partition, failure=failure, plan=plan, attempt=attempt, reason=None, target=target
         ),
     )

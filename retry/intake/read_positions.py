@@ -31,7 +31,7 @@ import msgspec
 from retry import clock, format_versions
 from retry.delay_queue.entry_keys import INCARNATION_MAX
 from retry.errors import ReadPositionNewer
-from retry.format_versions import LeaderEpoch, Number, Offset, RecordVersion, json_decoder
+from retry.format_versions import LeaderEpoch, Number, Offset, RecordVersion, make_json_decoder
 from retry.kafka.interface import CommittedOffset, Log, Message, OffsetBounds, Partition, StartingPoint, TopicPartition
 from retry.telemetry.unreadable_records import UNREADABLE
 
@@ -201,9 +201,9 @@ class _Versioned(msgspec.Struct):
     v: int
 
 
-_read_version = json_decoder(_Versioned, "read position")
-_position_of = json_decoder(ReadPosition, "read position")
-_request_of = json_decoder(RereadRequest, "request to read again")
+_read_version = make_json_decoder(_Versioned, "read position")
+_position_of = make_json_decoder(ReadPosition, "read position")
+_request_of = make_json_decoder(RereadRequest, "request to read again")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -211,7 +211,7 @@ def encode_positions(positions: Mapping[Partition, ReadPosition]) -> list[dict[s
     return [{"key": _encode_partition(partition), "value": _encode(position)} for partition, position in positions.items()]
 
 
-def offsets_of(positions: Mapping[Partition, ReadPosition]) -> list[TopicPartition]:
+def find_group_offsets(positions: Mapping[Partition, ReadPosition]) -> list[TopicPartition]:
     """The offsets that the consumer group is to have at these positions, each with the id of its topic."""
     return [
         TopicPartition(*partition, position.offset, metadata=position.topic_id, leader_epoch=position.leader_epoch)

@@ -30,7 +30,7 @@ NOT_KNOWN_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, Ka
 _Answer = TypeVar("_Answer")
 
 
-def until_answered(ask: Callable[[float], _Answer], within_s: float, passing: Collection[int] = ()) -> _Answer:
+def ask_until_answered(ask: Callable[[float], _Answer], within_s: float, passing: Collection[int] = ()) -> _Answer:
     """Ask a broker again while it answers with errors that pass, for some seconds at most; return its answer.
 
     Args:

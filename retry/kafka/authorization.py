@@ -47,7 +47,7 @@ def group_rights(rights: Iterable[Right]) -> dict[tuple[str, str, bool], list[st
     return operations
 
 
-def command(rights: Iterable[Right], principal: str, bootstrap_servers: str) -> list[str]:
+def build_commands(rights: Iterable[Right], principal: str, bootstrap_servers: str) -> list[str]:
     """Commands that grant these, one for each name; to be run by who may, as `admin.properties` says."""
     begin = f"kafka-acls.sh --bootstrap-server {shlex.quote(bootstrap_servers)} --command-config admin.properties"
     return [
@@ -59,31 +59,31 @@ def command(rights: Iterable[Right], principal: str, bootstrap_servers: str) -> 
     ]
 
 
-def lacking(*rights: Right) -> RightMissing:
+def build_right_missing(*rights: Right) -> RightMissing:
     """The error that names rights which are missing, and the commands that grant them."""
-    return RightMissing(", ".join(map(str, rights)), " && ".join(command(rights, "User:…", "…")))
+    return RightMissing(", ".join(map(str, rights)), " && ".join(build_commands(rights, "User:…", "…")))
 
 
 def is_denied(error: KafkaException) -> bool:
     return error.args[0].code() in _REFUSALS
 
 
-def of_group(error: KafkaError) -> bool:
+def is_group_refusal(error: KafkaError) -> bool:
     """Whether a group is refused. The client asks for the coordinator of readers, too, which are in no group and need none."""
     return error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
-def advice(error: KafkaError, operation: str, **names: str) -> str:
+def describe_refusal(error: KafkaError, operation: str, **names: str) -> str:
     """Return the text of an error; of a refusal also the right that is missing and the command that grants it.
 
     `names` say what was asked about, by resource: `topic`, `group`, `transactional_id`.
     """
     resource = _REFUSALS.get(error.code(), "")
     name = names.get(resource.replace("-", "_"))
-    return f"{error.str()}: {lacking(Right(resource, name, operation))}" if name else str(error.str())
+    return f"{error.str()}: {build_right_missing(Right(resource, name, operation))}" if name else str(error.str())
 
 
-def missing(admin: AdminClient, wanted: Iterable[Right]) -> list[Right]:
+def list_missing_rights(admin: AdminClient, wanted: Iterable[Right]) -> list[Right]:
     """List the wanted rights to topics that this user does not have, as far as that is known.
 
     Nothing is known of a topic that is not there, of all that begin alike, and where nobody answers; two hundred at most are

@@ -27,7 +27,7 @@ class BrokerClock:
 
     def now_ms(self) -> int:
         """Return the time that a broker gives a record now; raises KafkaException or TimeoutError where none takes it in 4 s."""
-        self._producer = self._producer or client_config.producer(self._config)
+        self._producer = self._producer or client_config.make_producer(self._config)
         timestamp_ms: Future[int] = Future()
 
         def note_delivery(error: KafkaError | None, message: Message) -> None:

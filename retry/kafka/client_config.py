@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from retry.errors import BrokersRefused, BrokersUnreachable, SettingsInvalid
 from retry.kafka import connection
-from retry.kafka.asked_again import until_answered
+from retry.kafka.asked_again import ask_until_answered
 from retry.kafka.committed_offsets import IsolatedAdminClient
 from retry.repeated_lines import RepeatedLineFilter
 from retry.settings import Settings
@@ -57,12 +57,12 @@ Config = dict[str, Any]
 _Client = TypeVar("_Client")
 
 
-def admin(settings: Settings, within_s: float = _REACH_S) -> AdminClient:
+def connect_admin(settings: Settings, within_s: float = _REACH_S) -> AdminClient:
     """A client for topics and configurations, connected; raises BrokersRefused, BrokersUnreachable, SettingsInvalid."""
     config = {**_common(settings), **settings.kafka}
     client = _make_client(IsolatedAdminClient, config)
     try:
-        until_answered(lambda left_s: client.list_topics(timeout=left_s), within_s)
+        ask_until_answered(lambda left_s: client.list_topics(timeout=left_s), within_s)
     except KafkaException as error:
         if refusal := connection.find_refusal(config):
             raise BrokersRefused(settings.bootstrap_servers, refusal) from error
@@ -79,7 +79,7 @@ def try_newest(settings: Settings, see: Callable[[AdminClient], object], within_
 
     def note_answer(client: AdminClient) -> None:
         try:
-            until_answered(lambda left_s: client.list_topics(timeout=left_s), within_s)
+            ask_until_answered(lambda left_s: client.list_topics(timeout=left_s), within_s)
         except KafkaException as error:
             client.poll(0)
             why = errors.find_newest() or error.args[0].str()
@@ -90,12 +90,12 @@ def try_newest(settings: Settings, see: Callable[[AdminClient], object], within_
     _make_client(IsolatedAdminClient, config, partial(connection.try_client, see=note_answer))
 
 
-def consumer(config: Config) -> Consumer:
+def make_consumer(config: Config) -> Consumer:
     """A consumer, not connected; raises SettingsInvalid where a property is unknown, or cannot be used as it is."""
     return _make_client(Consumer, config)
 
 
-def producer(config: Config) -> Producer:
+def make_producer(config: Config) -> Producer:
     return _make_client(Producer, config)
 
 
@@ -187,7 +187,7 @@ def producer_config(settings: Settings, transactional_id: str, compression: str 
     return {**_common(settings), **preferred, **settings.kafka, **settings.kafka_producer, **demanded}
 
 
-def compressed_with_gzip(config: Config) -> Config:
+def add_gzip(config: Config) -> Config:
     """Change the configuration of a producer so that it compresses with what every client reads."""
     named = {name: value for name, value in config.items() if name not in _COMPRESSION}
     return {**named, "compression.type": "gzip"}

@@ -34,7 +34,7 @@ class KafkaCluster:
         config = client_config.producer_config(
             self._settings, f"{self._settings.app_id}-{name}", "lz4" if name.startswith("intake-") else "none"
         )
-        return KafkaTransactionalProducer(client_config.compressed_with_gzip(config) if compressing else config)
+        return KafkaTransactionalProducer(client_config.add_gzip(config) if compressing else config)
 
     def follower(self) -> KafkaPartitionReader:
         return KafkaPartitionReader(client_config.reader_config(self._settings))
@@ -55,12 +55,12 @@ class KafkaCluster:
         # Whoever took offsets of another topic for those of the changelog would wipe a table that is all there is left.
         self._changelog.confirm()
         numbers = list(partitions)
-        starts, ends = offset_ranges.starts(self._admin, topic, numbers), offset_ranges.ends(self._admin, topic, numbers)
+        starts, ends = offset_ranges.find_starts(self._admin, topic, numbers), offset_ranges.ends(self._admin, topic, numbers)
         return {n: OffsetBounds(starts[n], ends[n]) for n in numbers}
 
     def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
         asked = list(partitions)
-        starts, ends = offset_ranges.firsts(self._admin, asked), offset_ranges.lasts(self._admin, asked)
+        starts, ends = offset_ranges.find_first_offsets(self._admin, asked), offset_ranges.find_end_offsets(self._admin, asked)
         return {each: OffsetBounds(starts[each], ends[each]) for each in asked if each in starts and each in ends}
 
     def find_stable_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:

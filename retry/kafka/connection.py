@@ -157,7 +157,7 @@ def find_refusal(config: Config) -> str:
 
 def find_certificate_fault(config: Config) -> str:
     """Look at the certificates of brokers by the same trust as a client, and say what is wrong; empty where nothing is found."""
-    context = trust(config)
+    context = build_trust(config)
     found = (_look_at(server.strip(), context) for server in str(config["bootstrap.servers"]).split(","))
     return next((fault for fault in found if fault), "")
 
@@ -178,7 +178,7 @@ def _look_at(server: str, context: ssl.SSLContext) -> str:
         return ""
 
 
-def trust(config: Config) -> ssl.SSLContext:
+def build_trust(config: Config) -> ssl.SSLContext:
     """Whom a configuration trusts, as OpenSSL is told it."""
     location = str(config.get(AUTHORITY, "probe"))
     authority = None if location in ("", "probe") else Path(location)

@@ -10,26 +10,26 @@ from confluent_kafka.admin import AdminClient
 
 from retry.clock import Deadline, pause
 from retry.kafka import authorization
-from retry.kafka.asked_again import GROUP_EXPIRES_S, until_answered
+from retry.kafka.asked_again import GROUP_EXPIRES_S, ask_until_answered
 from retry.kafka.authorization import Right
 from retry.kafka.interface import Partition
 
 _ASK_S, _AGAIN_S = 20.0, 0.1
 
 
-def positions(admin: AdminClient, group: str) -> dict[Partition, int]:
+def read_positions(admin: AdminClient, group: str) -> dict[Partition, int]:
     """Return the offset at which a group goes on reading in each partition; empty where there is no such group."""
 
     def query_offsets(within_s: float) -> dict[Partition, int]:
         return _offsets(admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(within_s))
 
     try:
-        return until_answered(query_offsets, _ASK_S)
+        return ask_until_answered(query_offsets, _ASK_S)
     except KafkaException as error:
         if error.args[0].code() == error.args[0].GROUP_ID_NOT_FOUND:
             return {}
         if authorization.is_denied(error):
-            raise authorization.lacking(Right(authorization.GROUP, group, authorization.DESCRIBE)) from error
+            raise authorization.build_right_missing(Right(authorization.GROUP, group, authorization.DESCRIBE)) from error
         raise
 
 
@@ -38,7 +38,7 @@ def list_groups(admin: AdminClient) -> list[str]:
         answer = admin.list_consumer_groups(request_timeout=within_s).result(within_s)
         return sorted(group.group_id for group in answer.valid)
 
-    return until_answered(query_groups, _ASK_S)
+    return ask_until_answered(query_groups, _ASK_S)
 
 
 class Committed:
@@ -76,7 +76,7 @@ class Committed:
             if code == KafkaError.GROUP_ID_NOT_FOUND:
                 committed[group] = {}
             else:
-                failed[group] = authorization.advice(error.args[0], authorization.DESCRIBE, group=group)
+                failed[group] = authorization.describe_refusal(error.args[0], authorization.DESCRIBE, group=group)
             del self._pending[group]
             return bool(code == KafkaError.NOT_COORDINATOR)
         del self._pending[group]
@@ -107,7 +107,7 @@ def list_members(admin: AdminClient, group: str) -> list[str] | None:
         return [member.group_instance_id or member.member_id for member in described.members]
 
     try:
-        return until_answered(query_members, _ASK_S)
+        return ask_until_answered(query_members, _ASK_S)
     except KafkaException as error:
         if authorization.is_denied(error):
             return None

@@ -79,7 +79,7 @@ class KafkaGroupMember:
         self._join()
 
     def _join(self) -> None:
-        self._consumer, self._is_changed = client_config.consumer(self._config), True
+        self._consumer, self._is_changed = client_config.make_consumer(self._config), True
         self._loop = ReadingLoop(self._consumer, self._errors, _decides, IDLE_S)
         self._subscribe()
 
@@ -244,7 +244,7 @@ class ElectedMember:
     def is_holder(self) -> bool:
         """Whether this member holds the partition; ask every few seconds, which keeps it a member."""
         if self._loop is None:
-            self._consumer = client_config.consumer(self._config)
+            self._consumer = client_config.make_consumer(self._config)
             callbacks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_revoke}
             self._consumer.subscribe([self._topic], **callbacks)  # type: ignore[arg-type]
             self._loop = ReadingLoop(self._consumer, ErrorLog(self._group))

@@ -12,7 +12,7 @@ from types import TracebackType
 
 from retry.clock import Deadline, pause
 from retry.errors import BrokerNotStarted
-from retry.jars import find_java, jars
+from retry.jars import fetch_jars, find_java
 from retry.kafka.child_process import Tethered
 
 HOST = "127.0.0.1"
@@ -61,7 +61,7 @@ def free_port() -> int:
             return port
 
 
-def new_cluster_id() -> str:
+def make_cluster_id() -> str:
     """16 random bytes in base64 as Kafka has it; a leading dash would be taken for an option."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 
@@ -81,7 +81,7 @@ class LocalBroker:
         *, brief: bool = True, jvm: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.data_dir, self.port = data_dir.absolute(), port or free_port()
-        self._cluster_id = cluster_id or new_cluster_id()
+        self._cluster_id = cluster_id or make_cluster_id()
         self.bootstrap_servers = f"{HOST}:{self.port}"
         self.log_file = self.data_dir / "broker.log"
         self._heap_mb, self._overrides = heap_mb, list(overrides)
@@ -97,7 +97,7 @@ class LocalBroker:
     def launch(self) -> None:
         """Start it and do not wait: one node of several answers only when most of them are there."""
         self._demand_free_port()
-        classpath = ":".join(str(jar) for jar in jars("broker") + jars("broker-log"))
+        classpath = ":".join(str(jar) for jar in fetch_jars("broker") + fetch_jars("broker-log"))
         properties = self._write_properties()
         if not (self.data_dir / "kafka" / "meta.properties").exists():
             format_it = ("kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", properties)

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from retry.clock import Deadline
 from retry.errors import TopicsInvalid
 from retry.kafka import authorization, client_config
-from retry.kafka.asked_again import NOT_KNOWN_YET, until_answered
+from retry.kafka.asked_again import NOT_KNOWN_YET, ask_until_answered
 from retry.kafka.authorization import Right
 from retry.kafka.client_config import Config
 from retry.kafka.closing import close_consumer
@@ -61,31 +61,31 @@ def partitions_of(admin: AdminClient, reads: Callable[[str], bool], within_s: fl
                 raise KafkaException(KafkaError(about.error.code(), f"{name}: {about.error.str()}"))
         return [(name, n) for name, about in topics.items() for n in about.partitions]
 
-    return until_answered(query_cluster, within_s)
+    return ask_until_answered(query_cluster, within_s)
 
 
-def readable_spans(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, Span]:
+def find_readable_spans(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, Span]:
     """Return the span of each partition from its first record to where a read_committed reader ends now."""
     numbers = list(partitions)
     first, last = (_offsets(admin, topic, numbers, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
     return {n: Span(topic, n, first[n], last[n]) for n in numbers}
 
 
-def since(admin: AdminClient, topic: str, partitions: Iterable[int], at_ms: int) -> list[Span]:
+def find_spans_since(admin: AdminClient, topic: str, partitions: Iterable[int], at_ms: int) -> list[Span]:
     """List the spans of partitions, each from the first record whose timestamp is `at_ms` or later to the end."""
-    ends = readable_spans(admin, topic, partitions)
+    ends = find_readable_spans(admin, topic, partitions)
     starts = _offsets(admin, topic, ends, OffsetSpec.for_timestamp(max(0, at_ms)))
     return [span._replace(start=starts[n] if starts[n] >= 0 else span.stop) for n, span in ends.items()]
 
 
-def spans_between(admin: AdminClient, topic: str, partitions: Iterable[int], from_ms: int, to_ms: int) -> list[Span]:
+def find_spans_between(admin: AdminClient, topic: str, partitions: Iterable[int], from_ms: int, to_ms: int) -> list[Span]:
     """Spans of all partitions, each from the first record of `from_ms` or later to before the first one of after `to_ms`."""
-    spans = since(admin, topic, partitions, from_ms)
+    spans = find_spans_since(admin, topic, partitions, from_ms)
     stops = _offsets(admin, topic, [span.partition for span in spans], OffsetSpec.for_timestamp(max(0, to_ms + 1)))
     return [span._replace(stop=stops[span.partition] if stops[span.partition] >= 0 else span.stop) for span in spans]
 
 
-def starts(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+def find_starts(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, int]:
     return _offsets(admin, topic, partitions, OffsetSpec.earliest())
 
 
@@ -96,20 +96,20 @@ def ends(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int,
 
 def find_stable_offsets(admin: AdminClient, partitions: Iterable[Partition], within_s: float = _LOOK_S) -> dict[Partition, int]:
     """The offsets at which readers of committed records end now; without those that got no answer within a few seconds."""
-    return offsets_at(admin, partitions, OffsetSpec.latest(), within_s)
+    return find_offsets_at(admin, partitions, OffsetSpec.latest(), within_s)
 
 
-def firsts(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def find_first_offsets(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """The offsets of their first records; without those that got no answer within a few seconds."""
-    return offsets_at(admin, partitions, OffsetSpec.earliest(), _LOOK_S)
+    return find_offsets_at(admin, partitions, OffsetSpec.earliest(), _LOOK_S)
 
 
-def lasts(admin: AdminClient, partitions: Iterable[Partition], within_s: float = _LOOK_S) -> dict[Partition, int]:
+def find_end_offsets(admin: AdminClient, partitions: Iterable[Partition], within_s: float = _LOOK_S) -> dict[Partition, int]:
     """The offsets behind their last records, undecided ones included; without those that got no answer in that time."""
-    return offsets_at(admin, partitions, OffsetSpec.latest(), within_s, IsolationLevel.READ_UNCOMMITTED)
+    return find_offsets_at(admin, partitions, OffsetSpec.latest(), within_s, IsolationLevel.READ_UNCOMMITTED)
 
 
-def offsets_at(
+def find_offsets_at(
     admin: AdminClient, partitions: Iterable[Partition], spec: OffsetSpec, within_s: float,
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> dict[Partition, int]:
@@ -134,7 +134,7 @@ def offsets_at(
     return offsets
 
 
-def newest_ms(admin: AdminClient, topic: str, partitions: Iterable[int]) -> int:
+def find_newest_ms(admin: AdminClient, topic: str, partitions: Iterable[int]) -> int:
     """Return the newest timestamp of a record in some partitions, in milliseconds since 1970; -1 where there is none.
 
     Raises KafkaException or TimeoutError where nobody answers.
@@ -145,7 +145,7 @@ def newest_ms(admin: AdminClient, topic: str, partitions: Iterable[int]) -> int:
         answers = admin.list_offsets(request, request_timeout=within_s)
         return max((int(answer.result(within_s).timestamp) for answer in answers.values()), default=-1)
 
-    return until_answered(query_cluster, _ASK_S)
+    return ask_until_answered(query_cluster, _ASK_S)
 
 
 def _offsets(
@@ -165,7 +165,7 @@ def _offsets(
             raise
 
     # Whoever asks where partitions end has been told how many there are.
-    return until_answered(query_cluster, _ASK_S, NOT_KNOWN_YET) if request else {}
+    return ask_until_answered(query_cluster, _ASK_S, NOT_KNOWN_YET) if request else {}
 
 
 def read_batches(
@@ -176,7 +176,7 @@ def read_batches(
     Each span gives its first `records_max` records. Raises TopicsInvalid where a topic cannot be read, or nothing came for 30 s.
     """
     spans = [span for span in spans if span.start < span.stop]
-    consumer = client_config.consumer(config)
+    consumer = client_config.make_consumer(config)
     try:
         consumer.assign([TopicPartition(span.topic, span.partition, span.start) for span in spans])
         unread = _UnreadSpans(consumer, spans, records_max)
@@ -211,7 +211,7 @@ class _UnreadSpans:
         error, partition = message.error(), (message.topic() or "", message.partition() or 0)
         if error is not None and not is_end(error):
             if authorization.is_denied(KafkaException(error)):
-                raise authorization.lacking(Right(authorization.TOPIC, partition[0], authorization.READ))
+                raise authorization.build_right_missing(Right(authorization.TOPIC, partition[0], authorization.READ))
             raise TopicsInvalid([f"{partition[0]}: {error.str()}"], "look at the topic's name")
         stop, offset = self.stops.get(partition), message.offset() or 0
         if stop is None:
@@ -232,6 +232,6 @@ class _UnreadSpans:
 def find_ends(admin: AdminClient, partitions: Collection[Partition]) -> dict[Partition, ReadableEnd]:
     """Find the ends of partitions; those of which no broker told in time are left out."""
     # In this order: what is written in between is not taken for undecided.
-    ends = lasts(admin, partitions, _ENDS_S)
+    ends = find_end_offsets(admin, partitions, _ENDS_S)
     decided = find_stable_offsets(admin, ends, _ENDS_S)
     return {partition: ReadableEnd(decided[partition], ends[partition]) for partition in decided}

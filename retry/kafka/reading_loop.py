@@ -34,9 +34,9 @@ class ErrorLog:
         self._group, self._logged, self._missing = group, set[str](), 0
 
     def log_error(self, error: KafkaError, topic: str | None = None) -> None:
-        if not self._group and authorization.of_group(error):
+        if not self._group and authorization.is_group_refusal(error):
             return
-        text = authorization.advice(error, authorization.READ, topic=topic or "", group=self._group)
+        text = authorization.describe_refusal(error, authorization.READ, topic=topic or "", group=self._group)
         if text not in self._logged:
             self._logged.add(text)
             if error.code() not in MISSING_TOPIC:
@@ -99,7 +99,7 @@ class KafkaPartitionReader:
     """Committed records, and ends of partitions, of what it was told to follow; for one thread."""
 
     def __init__(self, config: Config) -> None:
-        self._consumer = client_config.consumer(config)
+        self._consumer = client_config.make_consumer(config)
         self._followed: set[tuple[str, int]] = set()
         self._loop = ReadingLoop(self._consumer, ErrorLog(), idle_s=IDLE_S)
 

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from retry.clock import Deadline
 from retry.kafka import client_config
-from retry.kafka.asked_again import until_answered
+from retry.kafka.asked_again import ask_until_answered
 from retry.kafka.client_config import Config
 from retry.kafka.reading_loop import MISSING_TOPIC, ErrorLog, ReadingLoop, is_end
 from retry.kafka.refused_headers import RefusedHeaders
@@ -78,7 +78,7 @@ class OffsetRun:
             self.results[self.missing.popleft()] = GONE
 
 
-def runs(offsets: list[int], hole_records: int = HOLE_RECORDS) -> Iterator[list[int]]:
+def split_at_holes(offsets: list[int], hole_records: int = HOLE_RECORDS) -> Iterator[list[int]]:
     """Sorted offsets, cut at large holes.
 
     >>> list(runs([1, 2, 100, 5_000]))
@@ -146,17 +146,17 @@ class RecordFetcher:
             self._client = None
 
     def _consumer(self) -> Consumer:
-        self._client = self._client or client_config.consumer(self._config)
+        self._client = self._client or client_config.make_consumer(self._config)
         return self._client
 
     def _fetch_from(self, topic: str, partition: int, offsets: list[int], deadline: Deadline) -> FetchedRecords:
         try:
             ask = partial(self._fetch_offset_range, topic, partition)
-            low, decided = until_answered(ask, min(deadline.remaining_s(), _ASK_S))
+            low, decided = ask_until_answered(ask, min(deadline.remaining_s(), _ASK_S))
         except KafkaException as error:
             return dict.fromkeys(offsets, self._reason(error.args[0]))
         results: FetchedRecords = {offset: GONE for offset in offsets if offset < low}
-        for run in runs([offset for offset in offsets if offset not in results], self._hole_records):
+        for run in split_at_holes([offset for offset in offsets if offset not in results], self._hole_records):
             try:
                 self._read(OffsetRun(topic, partition, decided, deque(run), results), deadline)
             finally:

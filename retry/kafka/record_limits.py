@@ -41,7 +41,7 @@ def fits_compressed(record: Entry, bytes_max: int) -> bool:
     return any(_batch_bytes(encoded, level) <= bytes_max for level in _LEVELS)
 
 
-def compressed_batch_bytes(record: Entry) -> int:
+def measure_compressed_batch(record: Entry) -> int:
     """Count the bytes of the batch in which a record goes alone, compressed with gzip as producers do it."""
     return _batch_bytes(_encode(record), _LEVELS[-1])
 
@@ -163,7 +163,7 @@ class TopicLimits(NamedTuple):
 Ask = Callable[[set[str]], Mapping[str, TopicLimits]]
 
 
-def cause_of(error: KafkaError) -> RefusedFor | None:
+def find_cause(error: KafkaError) -> RefusedFor | None:
     """Kind of fault of a record that was refused with this error; None where the whole topic refuses."""
     if error.code() in _TOO_LARGE:
         return RefusedFor.SIZE
@@ -223,7 +223,7 @@ class RecordLimits:
         topic = record.destination
         known = self._list_believed().get(topic, TopicLimits())
         if cause is RefusedFor.SIZE:
-            size = (compressed_batch_bytes(record) if compressed else batch_bytes(record)) - 1
+            size = (measure_compressed_batch(record) if compressed else measure_batch(record)) - 1
             known = known._replace(bytes_max=size if known.bytes_max is None else min(size, known.bytes_max))
         else:
             age_ms = max(0, now_ms - (record.timestamp_ms or now_ms) - 1)
@@ -259,7 +259,7 @@ class RecordLimits:
     def _find_larger(self, records: Sequence[Entry], limits: Mapping[str, TopicLimits]) -> list[int]:
         """Positions of records that are larger than what their topics take, uncompressed."""
         sizes = ((n, e, limits[e.destination].bytes_max) for n, e in enumerate(records) if e.destination in limits)
-        larger = [n for n, e, bytes_max in sizes if bytes_max is not None and batch_bytes(e) > bytes_max]
+        larger = [n for n, e, bytes_max in sizes if bytes_max is not None and measure_batch(e) > bytes_max]
         self._note_met(records, larger)
         return larger
 
@@ -270,7 +270,7 @@ class RecordLimits:
         topic, (bytes_max, age_ms_max, needs_key) = e.destination, limits
         if needs_key and e.key is None:
             return RecordRefusal(RefusedFor.CONTENT, f"{topic} is compacted (cleanup.policy), and takes no record without a key")
-        if bytes_max is not None and not self._compressed and batch_bytes(e) > bytes_max:
+        if bytes_max is not None and not self._compressed and measure_batch(e) > bytes_max:
             why = f"{topic} takes at most {bytes_max} bytes at once (max.message.bytes)"
             if not may_compress:
                 return RecordRefusal(RefusedFor.SIZE, why)
@@ -282,7 +282,7 @@ class RecordLimits:
         return None
 
 
-def batch_bytes(e: Entry) -> int:
+def measure_batch(e: Entry) -> int:
     """How large the batch is in which a record goes alone and uncompressed; brokers hold that against `max.message.bytes`."""
     body = len(_FIXED_BYTES) + _measure_field(e.key) + _measure_field(e.value) + _measure_varint(len(e.headers))
     body += sum(_measure_field(name.encode()) + _measure_field(value) for name, value in e.headers)

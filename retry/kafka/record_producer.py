@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from retry import clock
 from retry.errors import BrokersUnreachable, RecordUnwritten
 from retry.kafka import authorization, client_config
-from retry.kafka.client_config import Config, admin, asking_config
+from retry.kafka.client_config import Config, asking_config, connect_admin
 from retry.kafka.closing import discard_queued, flush
 from retry.settings import Settings
 
@@ -27,16 +27,16 @@ _WITHIN_S = 30.0
 
 def send_records(settings: Settings, topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> int:
     """Send keys and values, and return how many they were; raises BrokersUnreachable where not all were taken."""
-    admin(settings)
+    connect_admin(settings)
     refused: list[str] = []
     # As the Java client does: whoever else writes the same keys finds the same partitions.
     own = {"linger.ms": 5, "partitioner": "murmur2_random", "message.timeout.ms": 20_000}
-    producer = client_config.producer({**asking_config(settings), **own})
+    producer = client_config.make_producer({**asking_config(settings), **own})
     count = 0
 
     def note_delivery(error: KafkaError | None, _message: object) -> None:
         if error is not None:
-            refused.append(authorization.advice(error, authorization.WRITE, topic=topic))
+            refused.append(authorization.describe_refusal(error, authorization.WRITE, topic=topic))
 
     try:
         for key, value in records:
@@ -72,7 +72,7 @@ class Records:
 
     def __init__(self, config: Config) -> None:
         self._config, self._lock = {**config, "error_cb": self._on_error}, threading.Lock()
-        self._producer = client_config.producer(self._config)
+        self._producer = client_config.make_producer(self._config)
         self._opened_s, self._fatal = clock.monotonic_s(), ""
         self._ended: dict[asyncio.AbstractEventLoop, list[_Ended]] = {}
         self._closing = threading.Event()
@@ -102,7 +102,7 @@ class Records:
             if error is None:
                 settle(message.offset() or 0)
             else:
-                settle(RecordUnwritten(self._fatal or authorization.advice(error, authorization.WRITE, topic=topic)))
+                settle(RecordUnwritten(self._fatal or authorization.describe_refusal(error, authorization.WRITE, topic=topic)))
 
         with self._lock:
             produce: Any = self._producer.produce
@@ -142,7 +142,7 @@ class Records:
             discard_queued(self._producer)
             self._wake()
             try:
-                self._producer = client_config.producer(self._config)
+                self._producer = client_config.make_producer(self._config)
             finally:
                 self._opened_s = clock.monotonic_s()
             self._fatal = ""

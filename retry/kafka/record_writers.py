@@ -22,7 +22,7 @@ from aiokafka.protocol.types import CompactArray, CompactString, Int16, Int32, I
 from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
 from aiokafka.record.memory_records import MemoryRecords
 
-from retry.kafka.connection import trust
+from retry.kafka.connection import build_trust
 
 log = logging.getLogger(__name__)
 # What fails is said once, in words of ours.
@@ -128,7 +128,7 @@ def _translate(config: Config) -> dict[str, Any]:
 
 
 def _make_tls(config: Config) -> ssl.SSLContext:
-    context = trust(dict(config))
+    context = build_trust(dict(config))
     if certificate := config.get("ssl.certificate.location"):
         context.load_cert_chain(certificate, config.get("ssl.key.location"), config.get("ssl.key.password"))
     return context

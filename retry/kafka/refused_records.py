@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from retry.clock import Deadline
 from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, ProducerSpent, TransactionFailed
-from retry.kafka.record_limits import OF_CONTENT, BatchSizeLimits, RefusedFor, batch_bytes, cause_of
+from retry.kafka.record_limits import OF_CONTENT, BatchSizeLimits, RefusedFor, find_cause, measure_batch
 
 if TYPE_CHECKING:
     from retry.kafka.transactional_producer import KafkaTransactionalProducer
@@ -35,7 +35,7 @@ OF_MEMBERS = (
 )  # fmt: skip
 
 
-def transaction_error(error: KafkaException) -> TransactionFailed:
+def translate_error(error: KafkaException) -> TransactionFailed:
     """The error in our terms. What is not known to be harmless counts as a commit in doubt."""
     reason: KafkaError = error.args[0]
     if reason.code() in _FENCED:
@@ -88,7 +88,7 @@ class RehearsalResult(NamedTuple):
 Attempt = Callable[[list[RehearsedRecord]], RehearsalResult]
 
 
-def refusals(records: list[RehearsedRecord], attempt: Attempt, limits: BatchSizeLimits, deadline: Deadline) -> Refused:
+def find_refusals(records: list[RehearsedRecord], attempt: Attempt, limits: BatchSizeLimits, deadline: Deadline) -> Refused:
     """Find by position which records are refused and why; of a topic that refuses whatever it is given, one is named.
 
     Where the time is over before one record is singled out, all are named that may be to blame.
@@ -106,20 +106,20 @@ def refusals(records: list[RehearsedRecord], attempt: Attempt, limits: BatchSize
         refused |= {n: error for n, error in named.items() if n not in together}
         if not limits.compressed:
             refused |= _no_smaller(left, {n: error for n, error in refused.items() if _is_too_large(error)})
-        refused |= _no_younger(left, {n: error for n, error in refused.items() if cause_of(error) is RefusedFor.TIME})
-        closed = {entries[n].destination for n, error in named.items() if cause_of(error) is None}
+        refused |= _no_younger(left, {n: error for n, error in refused.items() if find_cause(error) is RefusedFor.TIME})
+        closed = {entries[n].destination for n, error in named.items() if find_cause(error) is None}
         left = [each for each in left if each.position not in refused and each.entry.destination not in closed]
     return refused
 
 
 def _is_too_large(error: KafkaError) -> bool:
-    return cause_of(error) is RefusedFor.SIZE
+    return find_cause(error) is RefusedFor.SIZE
 
 
 def _no_smaller(records: list[RehearsedRecord], refused: Refused) -> Refused:
     """Records that are no smaller than one that their topic refused for its size; none of them need be tried."""
     no_smaller, first_error = Refused(), dict[str, KafkaError]()
-    for n, e, _ in sorted(records, key=lambda record: (batch_bytes(record.entry), record.position not in refused)):
+    for n, e, _ in sorted(records, key=lambda record: (measure_batch(record.entry), record.position not in refused)):
         if error := first_error.get(e.destination) or refused.get(n):
             no_smaller[n] = first_error[e.destination] = error
     return no_smaller

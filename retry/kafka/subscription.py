@@ -134,7 +134,7 @@ class UnassignedPartitions:
     def _nudge(self) -> None:
         """Join without a name and leave at once: both make the group share out everything."""
         config = {name: value for name, value in self._config.items() if name != "group.instance.id"}
-        guest = client_config.consumer(config)
+        guest = client_config.make_consumer(config)
         guest.subscribe(self._there)
         deadline = clock.Deadline(_JOIN_S)
         while not guest.memberid() and not deadline.has_passed():

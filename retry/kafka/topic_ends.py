@@ -99,7 +99,7 @@ class TopicEnds:
         places = [(topic, n) for topic, partitions in known.items() for n in range(partitions)]
         # In this order: where both are the same nothing was undecided when the first was asked.
         decided = offset_ranges.find_stable_offsets(self._admin, places, _ASK_ENDS_S)
-        ends = offset_ranges.lasts(self._admin, places, _ASK_ENDS_S)
+        ends = offset_ranges.find_end_offsets(self._admin, places, _ASK_ENDS_S)
         found: dict[str, dict[int, int]] = {topic: {} for topic in known}
         for topic, n in decided.keys() & ends.keys():
             end = ends[topic, n]
@@ -186,7 +186,7 @@ class StartupBacklog:
         """List the spans that the group has not taken in yet; empty where none of them holds a record."""
         if not ends:
             return []
-        consumer = client_config.consumer(self._member)
+        consumer = client_config.make_consumer(self._member)
         try:
             committed = consumer.committed([TopicPartition(*partition) for partition in ends], _ASK_S)
         finally:
@@ -201,18 +201,18 @@ class StartupBacklog:
 _SEARCH_S, _READ_S = 3.0, 7.0
 
 
-def newest_records(settings: Settings, topic: str, partition_max: Callable[[int], int]) -> Iterator[tuple[Message, Headers]]:
+def read_newest_records(settings: Settings, topic: str, partition_max: Callable[[int], int]) -> Iterator[tuple[Message, Headers]]:
     """Read committed records with their headers, as far as can be read within ten seconds; none where there is no such topic.
 
     A record whose headers the client cannot tell is passed over. `partition_max` says how many of one partition, by how many
     there are. Raises TopicsInvalid, BrokersUnreachable.
     """
     # A client of its own for each reading: one that lives long can lose its brokers; see `retry.kafka.cluster`.
-    admin, reader = client_config.admin(settings), client_config.reader_config(settings)
+    admin, reader = client_config.connect_admin(settings), client_config.reader_config(settings)
     about = topics.describe(admin, [topic]).get(topic)
     if about is None:
         return
-    spans = offset_ranges.readable_spans(admin, topic, range(about.partitions)).values()
+    spans = offset_ranges.find_readable_spans(admin, topic, range(about.partitions)).values()
     read = partial(offset_ranges.read_batches, reader, deadline=clock.Deadline(_SEARCH_S))
     newest = cut_to_newest(read, dict.fromkeys(spans, partition_max(about.partitions)), clock.Deadline(_SEARCH_S))
     for batch in offset_ranges.read_batches(reader, newest, clock.Deadline(_READ_S)):

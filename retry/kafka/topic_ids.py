@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, TopicDescription
 from retry.clock import Interval
 from retry.errors import ChangelogReplaced, TopicsInvalid
 from retry.kafka import authorization, client_config, offset_ranges
-from retry.kafka.asked_again import until_answered
+from retry.kafka.asked_again import ask_until_answered
 from retry.kafka.authorization import Right
 from retry.kafka.client_config import Config
 from retry.kafka.closing import close_consumer
@@ -38,7 +38,7 @@ class TopicIds:
 
     def fetch_ids(self, topics: Iterable[str]) -> dict[str, str]:
         names = list(topics)
-        return until_answered(lambda _within_s: self.request_ids(names)(), _ASK_S)
+        return ask_until_answered(lambda _within_s: self.request_ids(names)(), _ASK_S)
 
 
 def _ids_by_topic(answers: Mapping[str, Future[TopicDescription]]) -> Iterator[tuple[str, str]]:
@@ -122,14 +122,14 @@ def _taken_in(admin: AdminClient, member: Config, partitions: list[TopicPartitio
     """A committed offset of the group, if it has one; asked as its consumers do, without `retry.kafka.committed_offsets`."""
     if not partitions or _never_had_a_group(admin):
         return None
-    consumer = client_config.consumer({name: value for name, value in member.items() if name != "group.instance.id"})
+    consumer = client_config.make_consumer({name: value for name, value in member.items() if name != "group.instance.id"})
     try:
-        committed = until_answered(lambda within_s: consumer.committed(partitions, min(within_s, _ASK_S)), _GROUP_S)
+        committed = ask_until_answered(lambda within_s: consumer.committed(partitions, min(within_s, _ASK_S)), _GROUP_S)
         return next((partition for partition in committed if partition.offset > 0), None)
     except KafkaException as error:
         # A client that may not ask for a group's coordinator hears nothing at all.
         right = Right(authorization.GROUP, member["group.id"], authorization.READ)
         reason = f"the offsets of group {right.name} cannot be read: {error}"
-        raise TopicsInvalid([reason], f"{_LOOK}; or is it {authorization.lacking(right)}") from error
+        raise TopicsInvalid([reason], f"{_LOOK}; or is it {authorization.build_right_missing(right)}") from error
     finally:
         close_consumer(consumer)

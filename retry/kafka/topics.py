@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from retry.clock import Deadline, pause
 from retry.errors import TopicsInvalid
 from retry.kafka import authorization
-from retry.kafka.asked_again import until_answered
+from retry.kafka.asked_again import ask_until_answered
 from retry.kafka.authorization import Right
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def build_topic_names(app_id: str) -> TopicNames:
     return TopicNames(*(f"{app_id}-{part}" for part in _PARTS))
 
 
-def internal(app_id: str) -> set[str]:
+def list_internal_topics(app_id: str) -> set[str]:
     """The service's own topics that nobody's letters are read from or sent to."""
     own = build_topic_names(app_id)
     return {own.changelog, own.outcomes, own.lineage, own.calls, own.parked_timers, own.discarded, own.audit, own.notes,
@@ -136,12 +136,12 @@ def create(
     """
     wanted = plan_topics(app_id, shards, parking, more)
     present = describe(admin, wanted)
-    copies = min(3, until_answered(lambda within_s: len(admin.list_topics(timeout=within_s).brokers), _ASK_S))
+    copies = min(3, ask_until_answered(lambda within_s: len(admin.list_topics(timeout=within_s).brokers), _ASK_S))
     # With three copies one broker may be down and every acknowledged write is still on two.
     safe = {"min.insync.replicas": "2"} if copies == 3 else {}
     new = [NewTopic(t, n, copies, config={**c, **safe}) for t, (n, c) in wanted.items() if t not in present]
     try:
-        until_answered(lambda within_s: _create(admin, new, within_s), _ASK_S)
+        ask_until_answered(lambda within_s: _create(admin, new, within_s), _ASK_S)
     except KafkaException as error:
         raise TopicsInvalid([error.args[0].str()], "look at the brokers, then try again") from error
     if unknown := sorted(wanted.keys() - _await_topics(admin, wanted, _ASK_S)):
@@ -155,7 +155,7 @@ def _create(admin: AdminClient, new: list[NewTopic], within_s: float) -> None:
             done.result(within_s)
         except KafkaException as error:
             if authorization.is_denied(error):
-                raise authorization.lacking(Right(authorization.TOPIC, topic, authorization.CREATE)) from error
+                raise authorization.build_right_missing(Right(authorization.TOPIC, topic, authorization.CREATE)) from error
             # Whoever asks again after a lost answer finds that it was done.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise KafkaException(KafkaError(error.args[0].code(), f"{topic}: {error.args[0].str()}")) from error
@@ -201,7 +201,7 @@ def check_these(admin: AdminClient, changelog: str, wanted: Sequence[str]) -> di
     return present
 
 
-def parking_timers(admin: AdminClient, own: TopicNames) -> TopicNames:
+def choose_timer_topics(admin: AdminClient, own: TopicNames) -> TopicNames:
     """The names to park timers by: as before where a deployment was made without a topic of theirs."""
     if own.parked_timers in describe(admin, [own.parked_timers], optional=True):
         return own
@@ -221,7 +221,7 @@ def describe(admin: AdminClient, topics: Iterable[str], *, optional: bool = Fals
     wanted = sorted({topic for topic in topics if LEGAL_NAME.fullmatch(topic) and topic not in (".", "..")})
     if optional and len(wanted) > _ASKED_FOR_ONE_BY_ONE:
         # Each topic that is asked for costs an answer of its own, which thousands of teams without topics make seconds of.
-        there = until_answered(lambda within_s: admin.list_topics(timeout=within_s).topics, _ASK_S)
+        there = ask_until_answered(lambda within_s: admin.list_topics(timeout=within_s).topics, _ASK_S)
         wanted = [topic for topic in wanted if topic in there]
     if not wanted:
         return {}
@@ -238,7 +238,7 @@ def demand_configs(described: Mapping[str, Described]) -> None:
     """Refuse to judge by configurations that this user may not see: raises RightMissing where one is empty."""
     for topic, about in described.items():
         if not about.config:
-            raise authorization.lacking(Right(authorization.TOPIC, topic, authorization.DESCRIBE_CONFIGS))
+            raise authorization.build_right_missing(Right(authorization.TOPIC, topic, authorization.DESCRIBE_CONFIGS))
 
 
 def _collect_answers(ask: Callable[[float], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
@@ -254,16 +254,16 @@ def _collect_answers(ask: Callable[[float], Mapping[Any, Future[Any]]]) -> dict[
                 elif error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
 
-    return until_answered(lambda within_s: dict(iterate_answers(within_s)), _ASK_S)
+    return ask_until_answered(lambda within_s: dict(iterate_answers(within_s)), _ASK_S)
 
 
 def _may_see(topic: str, about: object, *, optional: bool) -> bool:
     if about is None and not optional:
-        raise authorization.lacking(Right(authorization.TOPIC, topic, authorization.DESCRIBE))
+        raise authorization.build_right_missing(Right(authorization.TOPIC, topic, authorization.DESCRIBE))
     return about is not None
 
 
-def retention_ms(admin: AdminClient, topics: Iterable[str]) -> dict[str, int]:
+def read_retention_ms(admin: AdminClient, topics: Iterable[str]) -> dict[str, int]:
     """Return how long Kafka keeps a record of each topic; topics that are missing, or delete nothing by time, are left out.
 
     Raises KafkaException or TimeoutError where nobody answers.
@@ -278,20 +278,20 @@ def record_bytes_max(described: Described) -> int:
     return int(described.config.get("max.message.bytes", _BYTES_MAX)) - _BATCH_OVERHEAD
 
 
-def table_age_ms_max(changelog: Described) -> int:
+def compute_table_age_max_ms(changelog: Described) -> int:
     """How old a table may be: an older one may not have seen deletes that compaction has dropped since."""
     return min(DELETE_RETENTION_MS, int(changelog.config.get("delete.retention.ms", "0"))) // 2
 
 
-def limits(admin: AdminClient, own: Mapping[str, Described], targets: Iterable[str]) -> dict[str, int]:
+def read_record_limits(admin: AdminClient, own: Mapping[str, Described], targets: Iterable[str]) -> dict[str, int]:
     """Return how many bytes a record of each topic may have: of `own`, as `check` described them, and of `targets` that exist."""
     described = {**own, **describe(admin, targets, optional=True)}
     return {topic: record_bytes_max(about) for topic, about in described.items()}
 
 
-def cluster_id(admin: AdminClient) -> str:
+def read_cluster_id(admin: AdminClient) -> str:
     ask = admin.describe_cluster
-    return str(until_answered(lambda within_s: ask(request_timeout=within_s).result(within_s), _ASK_S).cluster_id)
+    return str(ask_until_answered(lambda within_s: ask(request_timeout=within_s).result(within_s), _ASK_S).cluster_id)
 
 
 def matches(topic: str, names: Sequence[str]) -> bool:

@@ -23,7 +23,7 @@ from retry.kafka.authorization import Right
 from retry.kafka.client_config import Config
 from retry.kafka.closing import discard_queued, flush
 from retry.kafka.record_limits import BatchSizeLimits
-from retry.kafka.refused_records import OF_MEMBERS, Anchor, Rehearsal, RehearsedRecord, refusals, transaction_error
+from retry.kafka.refused_records import OF_MEMBERS, Anchor, Rehearsal, RehearsedRecord, find_refusals, translate_error
 
 _FULL_QUEUE_S, _LOOK_EVERY_S = 0.05, 0.1
 _ARRIVE_S = 8.0
@@ -45,7 +45,7 @@ class KafkaTransactionalProducer:
     """Transactions of one `transactional.id`, one after another, by one thread at a time."""
 
     def __init__(self, config: Config) -> None:
-        self._config, self._producer = config, client_config.producer(config)
+        self._config, self._producer = config, client_config.make_producer(config)
         self._batch_limits = BatchSizeLimits(compressed=client_config.compresses(config))
         self._right = Right(authorization.TRANSACTIONAL_ID, config["transactional.id"], authorization.WRITE)
         self._queued, self._is_unclean = 0, False
@@ -56,7 +56,7 @@ class KafkaTransactionalProducer:
             self._insist(self._producer.init_transactions, Deadline(within_s), _ASKED_FIRST_S)
         except CommitInDoubt as failed:
             if isinstance(failed.__cause__, KafkaException) and authorization.is_denied(failed.__cause__):
-                raise TransactionFailed(str(authorization.lacking(self._right))) from failed
+                raise TransactionFailed(str(authorization.build_right_missing(self._right))) from failed
             raise
 
     def renew_client(self, within_s: float = _OPEN_S) -> Producer:
@@ -68,7 +68,7 @@ class KafkaTransactionalProducer:
         which all numbers begin anew.
         """
         self.close()
-        self._producer, self._is_unclean = client_config.producer(self._config), False
+        self._producer, self._is_unclean = client_config.make_producer(self._config), False
         self.open(within_s)
         return self._producer
 
@@ -81,7 +81,7 @@ class KafkaTransactionalProducer:
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
-            raise transaction_error(error) from error
+            raise translate_error(error) from error
 
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
         """Queue dicts with `key` and `value`, where None is a null; in partition -1 their keys decide. Raises TransactionFailed.
@@ -145,7 +145,7 @@ class KafkaTransactionalProducer:
         deadline = Deadline(_REHEARSE_S)
         records = [RehearsedRecord(n, *each) for n, each in enumerate(zip(entries, partitions or _ANY, strict=False))]
         rehearsal = Rehearsal(self, self._batch_limits, now_ms, anchor)
-        refused = refusals(records, lambda some: rehearsal.attempt(some, deadline), self._batch_limits, deadline)
+        refused = find_refusals(records, lambda some: rehearsal.attempt(some, deadline), self._batch_limits, deadline)
         if rehearsal.was_refused:
             self.renew_client()
         return refused
@@ -163,7 +163,7 @@ class KafkaTransactionalProducer:
                 if deadline.has_passed():
                     return False
         except KafkaException as error:
-            raise transaction_error(error) from error
+            raise translate_error(error) from error
         return True
 
     def find_failure(self) -> KafkaError | None:
@@ -180,7 +180,7 @@ class KafkaTransactionalProducer:
         try:
             self._producer.poll(_FULL_QUEUE_S)
         except KafkaException as error:
-            raise transaction_error(error) from error
+            raise translate_error(error) from error
 
     def is_silent(self) -> bool:
         """Whether not a single record of this transaction has arrived so far, though some are queued."""
@@ -240,14 +240,14 @@ class KafkaTransactionalProducer:
                     continue
                 if reason.txn_requires_abort():
                     self._abort_transaction(error)
-                raise transaction_error(error) from error
+                raise translate_error(error) from error
 
     def _abort_transaction(self, cause: KafkaException) -> None:
         self._note_unclean()
         try:
             self._producer.abort_transaction(_ABORT_S)
         except KafkaException as error:
-            raise transaction_error(error) from error
+            raise translate_error(error) from error
         raise TransactionAborted(str(cause.args[0])) from cause
 
     def _note_unclean(self) -> None:

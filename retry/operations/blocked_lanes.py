@@ -15,13 +15,13 @@ from retry.policies.registry import Registry
 WhyBlocked = Callable[[Lane], str | None]
 
 
-def by_policies(registry: Registry, own: TopicNames, probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
+def build_policy_check(registry: Registry, own: TopicNames, probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
     """Return a check for lanes of retries: a pause, the policy file's allow-list, or a closed target blocks them."""
     admission = Admission(registry, {own.parked, own.discarded}, probe.find_closed, lambda: 1.0)
     return lambda lane: admission.why_not(lane, controls, clock.wall_ms())
 
 
-def by_controls(probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
+def build_control_check(probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
     """Return a check for lanes of named entries, which no policy file mentions: a pause or a closed target blocks them."""
 
     def why(lane: Lane) -> str | None:
@@ -31,7 +31,7 @@ def by_controls(probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlock
     return why
 
 
-def or_maybe_limited(blocked: WhyBlocked, registry: Registry, breakers: Mapping[str, str] | None = None) -> WhyBlocked:
+def add_limits_check(blocked: WhyBlocked, registry: Registry, breakers: Mapping[str, str] | None = None) -> WhyBlocked:
     """Extend a check, so that it also says where a rate limit or a circuit breaker may block a lane.
 
     Args:

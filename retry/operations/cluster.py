@@ -47,7 +47,7 @@ class Cluster:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.names = settings, topics.build_topic_names(settings.app_id)
-        self.admin, self.reader = client_config.admin(settings), client_config.reader_config(settings)
+        self.admin, self.reader = client_config.connect_admin(settings), client_config.reader_config(settings)
 
     def inspector(self, registry: Registry, cluster_id: str | None = None, fetch: Fetch | None = None) -> Inspector:
         """Decides as a worker on this cluster would; the service's own topics need not exist yet.
@@ -59,7 +59,7 @@ class Cluster:
         described = topics.describe(self.admin, wanted, optional=True)
         described.setdefault(self.names.changelog, topics.TO_BE_CHANGELOG)
         bytes_max = {topic: topics.record_bytes_max(about) for topic, about in described.items()}
-        cluster_id = topics.cluster_id(self.admin) if cluster_id is None else cluster_id
+        cluster_id = topics.read_cluster_id(self.admin) if cluster_id is None else cluster_id
         return Inspector(registry, self.settings.app_id, cluster_id, bytes_max, fetch or RecordFetcher(self.reader).fetch)
 
     def partitions(self, topic: str) -> int:
@@ -79,7 +79,9 @@ class Cluster:
             mend = f"give one from 0 to {count - 1}"
             raise TopicsInvalid([f"{part.topic} has no partition {part.partition}"], mend)
         wanted = range(count) if part.partition is None else [part.partition]
-        return [part.cut_span(readable) for readable in offset_ranges.readable_spans(self.admin, part.topic, wanted).values()]
+        return [
+            part.cut_span(readable) for readable in offset_ranges.find_readable_spans(self.admin, part.topic, wanted).values()
+        ]
 
     def cut_to_newest(self, spans: Iterable[Span], records_max: int) -> list[Span]:
         """Cut spans to their newest committed records, so many at most; raises `TopicsInvalid` where one cannot be read."""
@@ -90,7 +92,11 @@ class Cluster:
         partitions: dict[str, list[int]] = {}
         for span in spans:
             partitions.setdefault(span.topic, []).append(span.partition)
-        found = [each for topic, numbers in partitions.items() for each in offset_ranges.since(self.admin, topic, numbers, at_ms)]
+        found = [
+            each
+            for topic, numbers in partitions.items()
+            for each in offset_ranges.find_spans_since(self.admin, topic, numbers, at_ms)
+        ]
         starts = {(each.topic, each.partition): each.start for each in found}
         return [span._replace(start=max(span.start, starts[span.topic, span.partition])) for span in spans]
 
@@ -98,20 +104,20 @@ class Cluster:
         """Read the committed letters of a part of a topic, in batches; raises as `spans` and `with_refused_headers`."""
         spans = self.spans(part)
         if part.limit is not None and part.from_offset is None:
-            return with_refused_headers(self.reader, self.cut_to_newest(spans, part.limit))
-        return with_refused_headers(self.reader, spans, part.limit)
+            return read_first_records(self.reader, self.cut_to_newest(spans, part.limit))
+        return read_first_records(self.reader, spans, part.limit)
 
 
 def find_spans(admin: AdminClient, places: Collection[Partition]) -> list[Span]:
     """Find what lies in some partitions, all offsets that a reader sees; raises `TopicsInvalid` where brokers do not answer."""
-    first = offset_ranges.offsets_at(admin, places, OffsetSpec.earliest(), _ASK_S)
-    last = offset_ranges.offsets_at(admin, places, OffsetSpec.latest(), _ASK_S)
+    first = offset_ranges.find_offsets_at(admin, places, OffsetSpec.earliest(), _ASK_S)
+    last = offset_ranges.find_offsets_at(admin, places, OffsetSpec.latest(), _ASK_S)
     if silent := [f"{topic}/{n}: no answer" for topic, n in places if (topic, n) not in first or (topic, n) not in last]:
         raise TopicsInvalid(silent[:5], "look at the brokers, then try again")
     return [Span(*place, first[place], last[place]) for place in places]
 
 
-def with_refused_headers(config: Config, spans: list[Span], records_max: int | None = None) -> Iterator[list[Any]]:
+def read_first_records(config: Config, spans: list[Span], records_max: int | None = None) -> Iterator[list[Any]]:
     """Read the first records of each span; asking one for headers that the client cannot read raises SystemError.
 
     The client by itself shows a record with more than 100,000 headers as one that has none.

@@ -39,8 +39,8 @@ def open_writer(settings: Settings, admin: AdminClient, *written: str) -> Iterat
       BrokersUnreachable: nobody answered.
     """
     rights = [Right(authorization.TOPIC, topic, authorization.WRITE) for topic in written]
-    if gone := authorization.missing(admin, rights):
-        raise authorization.lacking(*gone)
+    if gone := authorization.list_missing_rights(admin, rights):
+        raise authorization.build_right_missing(*gone)
     name = f"{settings.app_id}-control-{secrets.token_hex(8)}"
     writer = KafkaTransactionalProducer(client_config.producer_config(settings, name))
     try:
@@ -62,7 +62,7 @@ class ShardNumbers:
         self.settings = settings
         own = topics.build_topic_names(settings.app_id)
         self.topic, self.audit = own.changelog, own.audit
-        self.admin: AdminClient = client_config.admin(settings)
+        self.admin: AdminClient = client_config.connect_admin(settings)
         described = topics.describe(self.admin, [self.topic]).get(self.topic)
         if described is None:
             raise TopicsInvalid([f"{self.topic} is missing"], "retry topics create")
@@ -129,7 +129,7 @@ class ShardNumbers:
           TopicsInvalid: the changelog cannot be read.
         """
         found: list[dict[bytes, bytes]] = [{} for _ in range(self.count)]
-        spans = offset_ranges.readable_spans(self.admin, self.topic, range(self.count)).values()
+        spans = offset_ranges.find_readable_spans(self.admin, self.topic, range(self.count)).values()
         for messages in offset_ranges.read_batches(client_config.reader_config(self.settings), spans):
             for message in messages:
                 key, value = message.key() or b"", message.value()

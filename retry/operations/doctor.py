@@ -133,18 +133,20 @@ def _teams_topics(examined: _Examination) -> Iterator[Finding]:
 def _rights(examined: _Examination) -> Iterator[Finding]:
     names = acls.resolve_names(examined.cluster.settings.app_id, examined.registry)
     wanted = list(acls.list_rights(examined.parts, names))
-    gone = set(authorization.missing(examined.cluster.admin, [line.right for line in wanted]))
+    gone = set(authorization.list_missing_rights(examined.cluster.admin, [line.right for line in wanted]))
     for line in wanted:
         if line.right in gone:
             state = WRONG if line.vital else NOTE
-            yield Finding(state, "rights", f"{line.who}: {authorization.lacking(line.right)}; without it {line.without}")
+            yield Finding(
+                state, "rights", f"{line.who}: {authorization.build_right_missing(line.right)}; without it {line.without}"
+            )
     if not gone:
         yield Finding(OK, "rights", f"none is missing of {', '.join(examined.parts)}, as far as brokers tell it of topics")
 
 
 def _clock(examined: _Examination) -> Iterator[Finding]:
     cluster, topic = examined.cluster, examined.cluster.names.changelog
-    newest_ms = offset_ranges.newest_ms(cluster.admin, topic, range(cluster.partitions(topic)))
+    newest_ms = offset_ranges.find_newest_ms(cluster.admin, topic, range(cluster.partitions(topic)))
     ahead_ms = newest_ms - clock.wall_ms()
     if ahead_ms > _SKEW_MS:
         told = f"this machine's is {duration_text(ahead_ms)} behind that of a broker: set it by NTP; workers with it send nothing"
@@ -170,7 +172,7 @@ def _groups(examined: _Examination) -> Iterator[Finding]:
 
 def _retention(examined: _Examination) -> Iterator[Finding]:
     registry, admin = examined.registry, examined.cluster.admin
-    for topic, kept_ms in sorted(topics.retention_ms(admin, registry.exact).items()):
+    for topic, kept_ms in sorted(topics.read_retention_ms(admin, registry.exact).items()):
         if kept_ms < _DAY_MS:
             told = f"{topic} keeps letters for {duration_text(kept_ms)}: in a longer outage they are lost; raise its retention.ms"
             yield Finding(NOTE, "retention", told)
@@ -178,7 +180,7 @@ def _retention(examined: _Examination) -> Iterator[Finding]:
     for route in registry.list_routes():
         age_ms = max(plan.policy.max_age_ms for plan in route.plans())
         oldest_ms |= {topic: max(age_ms, oldest_ms.get(topic, 0)) for topic in route.retry_targets()}
-    kept = topics.retention_ms(admin, oldest_ms)
+    kept = topics.read_retention_ms(admin, oldest_ms)
     described = topics.describe(admin, kept, optional=True)
     by_letter = {t for t, about in described.items() if about.config.get("message.timestamp.type") != "LogAppendTime"}
     short = {topic: kept_ms for topic, kept_ms in kept.items() if kept_ms < oldest_ms[topic] and topic in by_letter}

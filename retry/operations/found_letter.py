@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from retry.dead_letters import retry_headers as names
-from retry.dead_letters.dead_letter import integer, moment, read
+from retry.dead_letters.dead_letter import parse_integer, parse_moment, read
 from retry.dead_letters.failure import Failure, read_failure
 from retry.delay_queue.entry_keys import Source
 from retry.delay_queue.envelopes import Entry, Unopened
-from retry.delivery.returned_letter import NOT_OURS, is_no_letter, is_reference, letter_source
+from retry.delivery.returned_letter import NOT_OURS, find_letter_source, is_no_letter, is_reference
 from retry.operations.explain.search import LetterLocation
 from retry.operations.json_lines import NO_TIMESTAMP
 from retry.policies.registry import Registry
@@ -124,11 +124,11 @@ class FoundLetter:
     @property
     def attempt(self) -> int | None:
         """Number of the retry that it waits for; of one that parks or is parked, how many were made."""
-        return integer(self.ours.get(names.ATTEMPT), _ATTEMPT_DIGITS_MAX)
+        return parse_integer(self.ours.get(names.ATTEMPT), _ATTEMPT_DIGITS_MAX)
 
     @property
     def first_failed_ms(self) -> int | None:
-        return moment(self.ours.get(names.FIRST_FAILED_MS))
+        return parse_moment(self.ours.get(names.FIRST_FAILED_MS))
 
     @property
     def policy(self) -> str | None:
@@ -192,7 +192,7 @@ def make_parked_letter(message: Any, registry: Registry, *, discarded: bool = Fa
     """Make the letter in a record of a parking topic, or of the topic of discarded letters."""
     where = LetterLocation(message.topic(), message.partition(), message.offset())
     record = Record(where, message.key(), message.value(), read_headers(message) or [], message.timestamp())
-    source, is_other = letter_source(message, registry), is_no_letter(message)
+    source, is_other = find_letter_source(message, registry), is_no_letter(message)
     # A parked letter has the timestamp of the dead letter, where the topic lets it.
     at_ms = record.timestamp()[1]
     return FoundLetter(

@@ -49,13 +49,13 @@ class ReturnedRecords:
         return ParkedPlace(self.topic_hash(record.topic), record.partition, record.offset)
 
     def _topic_hash(self, topic: str) -> bytes:
-        return returned_offsets.topic_hash(topics.describe(self._cluster.admin, [topic])[topic].topic_id)
+        return returned_offsets.hash_topic_id(topics.describe(self._cluster.admin, [topic])[topic].topic_id)
 
 
 def _read_committed(cluster: Cluster) -> dict[bytes, bytes]:
     changelog = cluster.names.changelog
     cluster.partitions(changelog)
-    spans = offset_ranges.readable_spans(cluster.admin, changelog, [returned_offsets.SHARD]).values()
+    spans = offset_ranges.find_readable_spans(cluster.admin, changelog, [returned_offsets.SHARD]).values()
     records = (message for messages in offset_ranges.read_batches(cluster.reader, spans) for message in messages)
     return {key: each.value() or b"" for each in records if (key := each.key() or b"").startswith(returned_offsets.RETURNED)}
 
@@ -98,9 +98,9 @@ class Listing(NamedTuple):
     def find_letters(self, letter_filter: Filter, after: Cursor) -> Generator[FoundLetter, None, None]:
         """Find the letters that are meant, behind a cursor; raises `TopicsInvalid` where a topic cannot be read."""
         now_ms = clock.wall_ms()
-        fits, states = predicate.predicate(letter_filter, now_ms), predicate.list_states(letter_filter)
+        fits, states = predicate.build_predicate(letter_filter, now_ms), predicate.list_states(letter_filter)
         if "waiting" in states and after.parked is None:
-            yield from filter(fits, self._iterate_waiting(after.waiting, predicate.latest_due_ms(letter_filter, now_ms)))
+            yield from filter(fits, self._iterate_waiting(after.waiting, predicate.find_latest_due_ms(letter_filter, now_ms)))
         returned = ReturnedRecords(self.cluster)
         rest = (each for each in self.iterate_resting(after, states) if fits(each))
         yield from (each for each in rest if not returned.is_record_returned(each.place))
@@ -116,7 +116,7 @@ class Listing(NamedTuple):
         """Read letters that were parked or discarded, by topic, partition and offset, behind a cursor."""
         behind, deadline = after.parked, clock.Deadline(_PROVE_S)
         for topic, partitions in self._rest_in(states).items():
-            for readable in offset_ranges.readable_spans(self.cluster.admin, topic, range(partitions)).values():
+            for readable in offset_ranges.find_readable_spans(self.cluster.admin, topic, range(partitions)).values():
                 if behind is None or readable[:2] >= behind[:2]:
                     first = behind.offset + 1 if behind and readable[:2] == behind[:2] else 0
                     for letters in self._partition(readable, first):

@@ -8,7 +8,7 @@ from backoff import duration_ms
 from retry import clock
 
 
-def moment_ms(text: str, direction: int = 1) -> int:
+def parse_moment_ms(text: str, direction: int = 1) -> int:
     """Milliseconds since 1970 from an ISO 8601 date and time (UTC where it says no zone), from milliseconds, or from a duration.
 
     Args:

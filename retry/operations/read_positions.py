@@ -30,7 +30,7 @@ def load_positions(cluster: Cluster) -> KnownPositions:
     """
     known, topic = KnownPositions({}, {}), cluster.names.positions
     if topic in topics.describe(cluster.admin, [topic], optional=True):
-        spans = offset_ranges.readable_spans(cluster.admin, topic, [PARTITION]).values()
+        spans = offset_ranges.find_readable_spans(cluster.admin, topic, [PARTITION]).values()
         for batch in offset_ranges.read_batches(cluster.reader, list(spans)):
             for message in batch:
                 fold_record(message, known.positions, known.requests)
@@ -52,7 +52,7 @@ class ReadOffsets(NamedTuple):
 def find_read_offsets(cluster: Cluster) -> ReadOffsets:
     """Find how far letters were taken in; raises as `load_positions`."""
     # The group's first: what it says was committed together with a position.
-    reached = consumer_groups.positions(cluster.admin, cluster.names.intake_group)
+    reached = consumer_groups.read_positions(cluster.admin, cluster.names.intake_group)
     positions, requests = load_positions(cluster)
     ids = TopicIds(cluster.admin).fetch_ids({topic for topic, _ in [*positions, *requests]})
     for partition, position in positions.items():
@@ -68,9 +68,9 @@ def check_positions(cluster: Cluster, reads: Callable[[str], bool]) -> Iterator[
     partitions = [partition for partition in sorted(positions) if reads(partition[0])]
     if not partitions:
         return
-    offsets = consumer_groups.positions(cluster.admin, group)
+    offsets = consumer_groups.read_positions(cluster.admin, group)
     ids = TopicIds(cluster.admin).fetch_ids({topic for topic, _ in partitions})
-    ends = offset_ranges.lasts(cluster.admin, partitions)
+    ends = offset_ranges.find_end_offsets(cluster.admin, partitions)
     for partition in partitions:
         topic, number = partition
         position, offset, end = positions[partition], offsets.get(partition), ends.get(partition)

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from retry.dead_letters.retry_headers import of_retry
+from retry.dead_letters.retry_headers import make_retry_headers
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
-from retry.intake.attempts import to_header
+from retry.intake.attempts import format_retry_id
 from retry.telemetry import outcomes
 
 # What was measured, each figure with the page, the row and the column of the table that has it; a test holds them equal.
@@ -90,10 +90,10 @@ class RecordBytes(NamedTuple):
 def measure_letter(letter_bytes: int) -> RecordBytes:
     """Measure the records of a letter whose key, value and headers together have so many bytes."""
     at, source = b"%d" % _NOW_MS, f"{_TOPIC}/0/123456789".encode()
-    ours = of_retry(to_header(_NOW_MS, _TEAM), b"1", source, at, _POLICY.encode(), at)
+    ours = make_retry_headers(format_retry_id(_NOW_MS, _TEAM), b"1", source, at, _POLICY.encode(), at)
     entry = Entry(_TARGET, None, bytes(letter_bytes), ours, _NOW_MS, _TEAM, _NOW_MS)
     lane = entry_keys.lane(_TEAM, _TOPIC, _TARGET)
-    key = entry_keys.build_key(_NOW_MS, entry_keys.key_stem(_TOPIC, 0), 123_456_789, lane)
+    key = entry_keys.build_key(_NOW_MS, entry_keys.build_key_stem(_TOPIC, 0), 123_456_789, lane)
     headers = sum(len(name) + len(value or b"") + 2 for name, value in ours)
     entry_bytes, null_bytes = len(key) + len(envelopes.encode(entry)) + _RECORD, len(key) + _RECORD
     return RecordBytes(entry_bytes, null_bytes, retry=letter_bytes + headers + _RECORD, outcome=_outcome_bytes())
@@ -104,7 +104,9 @@ def _outcome_bytes() -> int:
         _TEAM, _TOPIC, 0, policy=_POLICY, attempt=1, exception=_CAUSE, decision="retry", reason=None, target=_TARGET,
         cause=_CAUSE, fingerprint="0123456789abcdef", group=_GROUP,
     )  # fmt: skip
-    rows: outcomes.LetterRows = [(to_header(n, _TEAM), 123_456_789 + n, _NOW_MS, _NOW_MS, _NOW_MS + n) for n in range(_LETTERS)]
+    rows: outcomes.LetterRows = [
+        (format_retry_id(n, _TEAM), 123_456_789 + n, _NOW_MS, _NOW_MS, _NOW_MS + n) for n in range(_LETTERS)
+    ]
     return sum(len(value) for value in outcomes.encode_outcomes(defaultdict(list, {shared: rows}), _NOW_MS)) // _LETTERS + 1
 
 
@@ -169,11 +171,11 @@ def compute_size(asked: SizeRequest) -> Size:
     workers = ceil(asked.peak / (a_worker * BUSY_SHARE)) + 1
     shards = max(SHARDS_LEAST, 8 * ceil(workers * SHARDS_A_WORKER / 8))
     held = ceil(waiting / (workers - 1))
-    row, record = disk_bytes(asked.letter_bytes), measure_letter(asked.letter_bytes)
-    memory = memory_mb()
+    row, record = estimate_disk_bytes(asked.letter_bytes), measure_letter(asked.letter_bytes)
+    memory = estimate_memory_mb()
     deleted = asked.rate * _DAY_S * (record.entry + record.null)
     return Size(
-        waiting=waiting, workers=workers, shards=shards, cores=round(workers * cores(asked.rate / workers), 2),
+        waiting=waiting, workers=workers, shards=shards, cores=round(workers * estimate_cores(asked.rate / workers), 2),
         cores_a_worker=round(INGEST.value * BUSY_CPU.value / 1e6, 1),
         memory_mb_a_worker=memory, memory_limit_mb_a_worker=2 * memory,
         disk_mb_a_worker=ceil((held * MERGING + (waiting if asked.standby else 0)) * row / _MB),
@@ -194,7 +196,7 @@ def slow_down(rate: float, letter_bytes: int) -> float:
     return rate * LETTER_BYTES / max(LETTER_BYTES, letter_bytes)
 
 
-def cores(rate: float) -> float:
+def estimate_cores(rate: float) -> float:
     """Cores that a worker keeps busy at a rate in letters a second, interpolated between rates that were measured."""
     steady = ((per_s, per_s * figure.value / 1e6) for per_s, figure in STEADY_CPU.items())
     fastest = (DRAIN.value, DRAIN.value * DRAIN_CPU.value / 1e6)
@@ -205,12 +207,12 @@ def cores(rate: float) -> float:
     return rate * DRAIN_CPU.value / 1e6
 
 
-def memory_mb() -> int:
+def estimate_memory_mb() -> int:
     """Resident memory of a worker at its busiest; what waits adds less to it, up to what was measured."""
     return ceil(max(RSS.value, PEAK_RSS.value * _MIB / _MB))
 
 
-def disk_bytes(letter_bytes: int) -> float:
+def estimate_disk_bytes(letter_bytes: int) -> float:
     """Disk of an entry in a table, merged: what it takes beside its letter does not grow with it."""
     beside = DISK.value * _MB / MOST_WAITING - LETTER_BYTES
     return letter_bytes + beside

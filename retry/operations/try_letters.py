@@ -18,7 +18,7 @@ from retry.intake.build_entry import BuiltEntry, DecidedLetter
 from retry.intake.pointer_letters import Fetch
 from retry.kafka import offset_ranges
 from retry.kafka.record_fetch import RecordFetcher
-from retry.operations.cluster import Cluster, find_spans, with_refused_headers
+from retry.operations.cluster import Cluster, find_spans, read_first_records
 from retry.operations.inspect import Inspector
 from retry.policies.registry import Registry
 from retry.record import RecordLocation
@@ -144,4 +144,4 @@ def try_newest(cluster: Cluster, registry: Registry, topics: Collection[str], ne
     fetch = Remembered(RecordFetcher(cluster.reader).fetch)
     inspector = cluster.inspector(registry, fetch=fetch)
     newest_spans = cluster.cut_to_newest(spans, newest)
-    return try_letters(inspector, with_refused_headers(cluster.reader, newest_spans), wall_ms(), fetch.clear_records)
+    return try_letters(inspector, read_first_records(cluster.reader, newest_spans), wall_ms(), fetch.clear_records)

@@ -19,7 +19,7 @@ from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.blocks import WITHIN_MS
 from retry.delay_queue.control_records import Reschedule
-from retry.delay_queue.entry_keys import HELD_LANES, LANE_BYTES, Source, due_at_ms, lane_of, source
+from retry.delay_queue.entry_keys import HELD_LANES, LANE_BYTES, Source, due_at_ms, lane_of, read_source
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec, make_codec
 from retry.delay_queue.envelopes import Entry, SealedEnvelope
 from retry.delay_queue.table import ordered_entries
@@ -54,11 +54,11 @@ def load_shard_tables(settings: Settings) -> Iterator[tuple[int, Table]]:
 
 
 def _read_spans(settings: Settings) -> dict[int, Span]:
-    name, admin = topics.build_topic_names(settings.app_id).changelog, client_config.admin(settings)
+    name, admin = topics.build_topic_names(settings.app_id).changelog, client_config.connect_admin(settings)
     described = topics.describe(admin, [name]).get(name)
     if described is None:
         raise TopicsInvalid([f"{name} is missing"], "retry topics create")
-    return offset_ranges.readable_spans(admin, name, range(described.partitions))
+    return offset_ranges.find_readable_spans(admin, name, range(described.partitions))
 
 
 def _fold_spans(settings: Settings, spans: Collection[Span]) -> Iterator[Table]:
@@ -87,7 +87,7 @@ def scan_rows(table: Table) -> Iterator[tuple[bytes, bytes]]:
         at = page[-1][0]
 
 
-def entries(table: Table, codec: EnvelopeCodec = PLAIN) -> Iterator[tuple[Source, Entry]]:
+def iterate_entries(table: Table, codec: EnvelopeCodec = PLAIN) -> Iterator[tuple[Source, Entry]]:
     return ((where, entry) for _, where, entry in iterate_waiting(table, b"", codec))
 
 
@@ -97,18 +97,20 @@ def iterate_waiting(table: Table, after: bytes, codec: EnvelopeCodec = PLAIN) ->
     rows = merge(*lanes, _iterate_behind(table), key=lambda row: row[0][LANE_BYTES:])
     for key, envelope in rows:
         if key[LANE_BYTES:] > after:
-            yield key[LANE_BYTES:], source(key), codec.decode_to_show(key, envelope)
+            yield key[LANE_BYTES:], read_source(key), codec.decode_to_show(key, envelope)
 
 
 def find(table: Table, wanted: Source, codec: EnvelopeCodec = PLAIN) -> Entry | None:
     """Find the entry that was made from a letter and is due at that moment."""
     for lane in table.lanes():
-        for cursor, key, envelope in _of_lane(table, lane, entry_keys.due_bound(wanted.due_at_ms, lane)):
+        for cursor, key, envelope in _of_lane(table, lane, entry_keys.build_due_bound(wanted.due_at_ms, lane)):
             if due_at_ms(cursor) >= wanted.due_at_ms + WITHIN_MS:
                 break
-            if source(key) == wanted:
+            if read_source(key) == wanted:
                 return codec.decode_to_show(key, envelope)
-    return next((codec.decode_to_show(key, envelope) for key, envelope in _iterate_behind(table) if source(key) == wanted), None)
+    return next(
+        (codec.decode_to_show(key, envelope) for key, envelope in _iterate_behind(table) if read_source(key) == wanted), None
+    )
 
 
 class WaitingEntry(NamedTuple):
@@ -119,30 +121,30 @@ class WaitingEntry(NamedTuple):
     head: bytes | None
 
 
-def of_source(table: Table, topic: str, partition: int, offset: int, codec: EnvelopeCodec = PLAIN) -> WaitingEntry | None:
+def find_entry(table: Table, topic: str, partition: int, offset: int, codec: EnvelopeCodec = PLAIN) -> WaitingEntry | None:
     """Find the entry that was made from a letter, whenever it is due; reads only lanes of its topic, then what waits behind.
 
     Where the topic was deleted and made anew, several letters have these coordinates; this is the newest one.
     """
-    stem, found = entry_keys.key_stem(topic, partition), list[tuple[bytes, bytes, bytes | None]]()
+    stem, found = entry_keys.build_key_stem(topic, partition), list[tuple[bytes, bytes, bytes | None]]()
     for lane in table.lanes():
         first = table.scan_entries(lane, 1)
-        if not first or lane_of(first[0][0]) != lane or (lane not in HELD_LANES and source(first[0][1]).topic != topic):
+        if not first or lane_of(first[0][0]) != lane or (lane not in HELD_LANES and read_source(first[0][1]).topic != topic):
             continue
         found += [(key, row, None) for _, key, row in _of_lane(table, lane, lane) if _is_from(key, stem, offset)]
     after = b""
     while page := table.page_behind(after, _PAGE):
         here = [(key, row) for _, key, row in page if _is_from(key, stem, offset)]
-        found += [(key, row, ordered_entries.head(table, key)) for key, row in here]
+        found += [(key, row, ordered_entries.find_head(table, key)) for key, row in here]
         after = page[-1][0]
     if not found:
         return None
-    key, envelope, head = max(found, key=lambda each: entry_keys.letter_number(each[0]))
+    key, envelope, head = max(found, key=lambda each: entry_keys.read_letter_number(each[0]))
     return WaitingEntry(key, codec.decode_to_show(key, envelope), head)
 
 
 def _is_from(entry_key: bytes, stem: bytes, offset: int) -> bool:
-    return entry_keys.extract_letter(entry_key)[:-8] == stem and source(entry_key).offset == offset
+    return entry_keys.extract_letter(entry_key)[:-8] == stem and read_source(entry_key).offset == offset
 
 
 def _of_lane(table: Table, lane: bytes, after: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
@@ -194,7 +196,7 @@ class KeyUse:
     edits: int = 0
 
 
-def keys_in_use(settings: Settings) -> dict[str | None, KeyUse]:
+def count_by_key(settings: Settings) -> dict[str | None, KeyUse]:
     """Count what waits under each key, by the id of the key; by None, what waits in clear.
 
     Raises:
@@ -223,7 +225,7 @@ def _count(table: Table, found: dict[str | None, KeyUse]) -> None:
 
 def _key_id(envelope: bytes) -> str | None:
     try:
-        of = envelopes.routing(envelope)
+        of = envelopes.decode_routing(envelope)
     except EntryForeign as error:
         return error.key_id
     return of.key_id if isinstance(of, SealedEnvelope) else None
@@ -259,10 +261,10 @@ class Rehearsed(NamedTuple):
     left_alone: int
 
 
-def redecider(settings: Settings, registry: Registry) -> Redecider:
+def make_redecider(settings: Settings, registry: Registry) -> Redecider:
     """Decide on entries as a worker with these policies would; raises `TopicsInvalid` where topics are not as they should be."""
-    admin, names = client_config.admin(settings), topics.build_topic_names(settings.app_id)
-    limits = topics.limits(admin, topics.check(admin, settings.app_id), registry.list_targets())
+    admin, names = client_config.connect_admin(settings), topics.build_topic_names(settings.app_id)
+    limits = topics.read_record_limits(admin, topics.check(admin, settings.app_id), registry.list_targets())
     return Redecider(registry, EntryBuilder(names.changelog, names.parked, limits, make_codec(settings)), _NOWHERE)
 
 
@@ -280,5 +282,5 @@ def rehearse_request(table: Table, redecider: Redecider, request: Reschedule) ->
         some = examples.setdefault(anew.move, [])
         if anew.move is not Move.UNCHANGED and len(some) < _EXAMPLES:
             packed = anew.packed
-            some.append(Example(entry_keys.source(key), entry_keys.due_at_ms(packed.key), packed.destination, packed.reason))
+            some.append(Example(entry_keys.read_source(key), entry_keys.due_at_ms(packed.key), packed.destination, packed.reason))
     return Rehearsed(counts, {move: some for move, some in examples.items() if some}, left_alone)

@@ -38,7 +38,7 @@ def explain(registry: Registry, topic: str, match_input: MatchInput) -> list[str
     ]
 
 
-def delay_bounds_ms(policy: Policy, attempt: int) -> tuple[int, int]:
+def compute_delay_bounds_ms(policy: Policy, attempt: int) -> tuple[int, int]:
     """Compute the shortest and the longest wait of retry number `attempt` (from 1), jitter and cap included."""
     delay_ms = policy.curve(attempt)
     low_ms, high_ms = (min(policy.jitter(delay_ms, draw), policy.max_delay_ms) for draw in (0.0, _DRAW_MAX))
@@ -106,7 +106,7 @@ def _fault(route: Route, plan: RetryPlan, match_input: MatchInput, target: str |
 def _delays(policy: Policy, attempt: int) -> list[str]:
     # The last retry may be a million away.
     last = min(policy.max_attempts, attempt + _LINES_MAX - 1)
-    lines = [f"  retry {n}: {_wait(*delay_bounds_ms(policy, n))} after the failure" for n in range(attempt, last + 1)]
+    lines = [f"  retry {n}: {_wait(*compute_delay_bounds_ms(policy, n))} after the failure" for n in range(attempt, last + 1)]
     return lines if last == policy.max_attempts else [*lines[:-1], f"  … and so on to retry {policy.max_attempts}"]
 
 

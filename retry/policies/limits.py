@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec import UNSET, UnsetType
 
 from backoff import PolicyInvalid, duration_ms
-from backoff.rate_limit import Limit, rate
+from backoff.rate_limit import Limit, parse_rate
 from retry.policies import schema
 from retry.policies.yaml_document import Document
 
@@ -22,19 +22,21 @@ class CircuitBreakerLimits:
     open_for_ms: int
 
 
-def team_limits(document: Document, teams: Mapping[str, schema.Team]) -> dict[str, tuple[Limit, ...]]:
+def read_team_limits(document: Document, teams: Mapping[str, schema.Team]) -> dict[str, tuple[Limit, ...]]:
     """Read `rate` and `budget` of each team; teams without are left out. Raises PolicyFileInvalid where one is not a rate."""
-    limits = {name: limits_of(document, team, f"teams.{name}") for name, team in teams.items()}
+    limits = {name: read_limits(document, team, f"teams.{name}") for name, team in teams.items()}
     return {name: limits for name, limits in limits.items() if limits}
 
 
-def limits_of(document: Document, section: schema.Team | schema.TasksSection, path: str) -> tuple[Limit, ...]:
+def read_limits(document: Document, section: schema.Team | schema.TasksSection, path: str) -> tuple[Limit, ...]:
     """Read `rate` and `budget` of one section, as far as it has them; raises PolicyFileInvalid where one is not a rate."""
     written = (("rate", section.rate), ("budget", section.budget))
     return tuple(_limit(document, value, f"{path}.{key}") for key, value in written if value is not UNSET)
 
 
-def target_limits(document: Document, targets: Mapping[str, object]) -> tuple[dict[str, Limit], dict[str, CircuitBreakerLimits]]:
+def read_target_limits(
+    document: Document, targets: Mapping[str, object]
+) -> tuple[dict[str, Limit], dict[str, CircuitBreakerLimits]]:
     """Read rates and breakers of topics from the section `targets`; raises PolicyFileInvalid where a topic has neither."""
     rates: dict[str, Limit] = {}
     breakers: dict[str, CircuitBreakerLimits] = {}
@@ -52,20 +54,20 @@ def target_limits(document: Document, targets: Mapping[str, object]) -> tuple[di
 
 def _limit(document: Document, value: object, path: str) -> Limit:
     try:
-        return rate(value, path)
+        return parse_rate(value, path)
     except PolicyInvalid as invalid:
         document.reject_path(path, invalid.reason)
 
 
 def _breaker(document: Document, written: schema.CircuitBreakerSection, path: str) -> CircuitBreakerLimits:
-    spans = {key: span_ms(document, getattr(written, key), f"{path}.{key}") for key in ("within", "open_for")}
+    spans = {key: read_span_ms(document, getattr(written, key), f"{path}.{key}") for key in ("within", "open_for")}
     for key, ms in spans.items():
         if not ms:
             document.reject_path(f"{path}.{key}", f"{getattr(written, key)} is no time at all")
     return CircuitBreakerLimits(written.failures, spans["within"], spans["open_for"])
 
 
-def span_ms(document: Document, value: object, path: str) -> int:
+def read_span_ms(document: Document, value: object, path: str) -> int:
     """Read a duration that stands at this path; raises PolicyFileInvalid where it is none."""
     try:
         return duration_ms(value, path)

@@ -24,15 +24,15 @@ from retry.dead_letters.failure import FIELDS
 from retry.errors import PolicyFileInvalid
 from retry.policies import schema
 from retry.policies.conditions import conditions
-from retry.policies.limits import limits_of, span_ms, target_limits, team_limits
+from retry.policies.limits import read_limits, read_span_ms, read_target_limits, read_team_limits
 from retry.policies.masks import read_masks
-from retry.policies.registry import Registry, default_route
+from retry.policies.registry import Registry, make_default_route
 from retry.policies.route import RetryPlan, Route, Rule
 from retry.policies.schema import Defaults, File, Overrides, Team, Texts, Timing, convert_value
 from retry.policies.schema import RuleSection as WrittenRule
 from retry.policies.tasks import TEAM, Tasks
-from retry.policies.topic_names import template, topic_fault
-from retry.policies.validation import OWN, TopicSection, checked_topics, target_fault
+from retry.policies.topic_names import find_topic_fault, read_template
+from retry.policies.validation import OWN, TopicSection, check_topics, find_target_fault
 from retry.policies.yaml_document import NOBODYS, Document, Own, read, suggest_word
 
 # Thousands of topics fit; more is not a policy file.
@@ -70,19 +70,19 @@ def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registr
     routes = Routes(document, file.defaults, teams)
     exact: dict[str, Route] = {}
     patterns: list[tuple[re.Pattern[str], Route]] = []
-    for each in checked_topics(document, teams):
+    for each in check_topics(document, teams):
         if compiled := each.compiled:
             patterns.append((compiled, routes.build_route(each, compiled)))
         else:
             exact[each.written] = routes.build_route(each, None)
-    rates, breakers = target_limits(document, file.targets)
+    rates, breakers = read_target_limits(document, file.targets)
     registry = Registry(
-        MappingProxyType(exact), tuple(patterns), routes.default, MappingProxyType(team_limits(document, teams)),
+        MappingProxyType(exact), tuple(patterns), routes.default, MappingProxyType(read_team_limits(document, teams)),
         target_limits=MappingProxyType(rates), breakers=MappingProxyType(breakers), masks=read_masks(document, teams),
         digest=digest,
     )  # fmt: skip
     if file.tasks is not UNSET:
-        section, limits = tasks(document, file.tasks, registry)
+        section, limits = check_tasks(document, file.tasks, registry)
         registry = dataclasses.replace(registry, tasks=section, team_limits={**registry.team_limits, TEAM: limits})
     targets = registry.list_targets()
     for topic in file.targets:
@@ -108,7 +108,7 @@ _PATH = re.compile(r"\$(\.[A-Za-z0-9_-]{1,100}){1,8}")
 AliasNames = dict[str, tuple[str, ...]]
 
 
-def overlaid(document: Document, written: Mapping[str, object] | UnsetType, path: str, outer: AliasNames) -> AliasNames:
+def overlay_aliases(document: Document, written: Mapping[str, object] | UnsetType, path: str, outer: AliasNames) -> AliasNames:
     """Lay the aliases that are written here over those of the levels further out, field by field; raises PolicyFileInvalid."""
     aliases = dict(outer)
     for field, value in ({} if isinstance(written, UnsetType) else written).items():
@@ -131,15 +131,15 @@ class Routes:
 
     def __init__(self, document: Document, defaults: Defaults, teams: Mapping[str, Team]) -> None:
         self._document, self._teams = document, teams
-        self.default = default_route(self._build_policy(defaults, "defaults", default_route().default_plan.policy))
+        self.default = make_default_route(self._build_policy(defaults, "defaults", make_default_route().default_plan.policy))
         cancels = _NULL_CANCELS.read(document, defaults.null_value, "defaults", False)
         ordered = defaults.ordered is True
         self._renews = _RENEWS_TIMESTAMPS.read(document, defaults.old_timestamp, "defaults", True)
         self._default_plan = dataclasses.replace(self.default.default_plan, ordered=ordered, null_cancels=cancels)
-        aliases = overlaid(document, defaults.aliases, "defaults", {})
+        aliases = overlay_aliases(document, defaults.aliases, "defaults", {})
         self._group = _resolve_group(document, defaults.group, "defaults", None)
         self._groups = {name: _resolve_group(document, team.group, f"teams.{name}", self._group) for name, team in teams.items()}
-        self._aliases = {name: overlaid(document, team.aliases, f"teams.{name}", aliases) for name, team in teams.items()}
+        self._aliases = {name: overlay_aliases(document, team.aliases, f"teams.{name}", aliases) for name, team in teams.items()}
 
     def build_route(self, each: TopicSection, pattern: re.Pattern[str] | None) -> Route:
         """Build the route of one topic of the file; `pattern` is its own, where it is a pattern."""
@@ -154,7 +154,7 @@ class Routes:
         rules = tuple(self._rule(default_plan, rule, each.path, n, pattern) for n, rule in enumerate(topic.rules))
         allowed = None if topic.allowed_targets is UNSET else frozenset(topic.allowed_targets)
         fixed = {plan.fixed_target for plan in (default_plan, *(rule.plan for rule in rules)) if plan.fixed_target}
-        aliases: AliasNames = overlaid(self._document, topic.aliases, each.path, self._aliases[each.team])
+        aliases: AliasNames = overlay_aliases(self._document, topic.aliases, each.path, self._aliases[each.team])
         return Route(
             each.team, name, default_plan, rules, allowed, aliases=MappingProxyType(aliases) if aliases else None,
             # What failed in a retry consumer lies in the topic that the retry was sent to.
@@ -178,7 +178,7 @@ class Routes:
         retry_to = _or(overrides.retry_to, plan.retry_to)
         said: dict[str, Any] = {
             "policy": self._build_policy(overrides, path, plan.policy), "park_to": _or(overrides.park_to, plan.park_to),
-            "retry_to": retry_to, "template": template(retry_to, pattern), "ordered": _or(overrides.ordered, plan.ordered),
+            "retry_to": retry_to, "template": read_template(retry_to, pattern), "ordered": _or(overrides.ordered, plan.ordered),
         }  # fmt: skip
         # Nearly all of thousands of teams say nothing of their own.
         changes = {field: value for field, value in said.items() if value != getattr(plan, field)}
@@ -232,12 +232,12 @@ def _resolve_group(document: Document, name: str | UnsetType, path: str, inherit
 FORMATS = ("auto", "avro", "confluent", "json")
 
 
-def tasks(document: Document, section: object, letters: Registry) -> tuple[Tasks, tuple[Limit, ...]]:
+def check_tasks(document: Document, section: object, letters: Registry) -> tuple[Tasks, tuple[Limit, ...]]:
     """Check the section and its limits, beside what the rest of the file says of letters; raises PolicyFileInvalid."""
     written: schema.TasksSection = schema.convert_value(document, section, schema.TasksSection, "tasks")
     _check_topics(document, written, letters)
     for path, target in _list_task_targets(written):
-        if fault := target_fault(document, target):
+        if fault := find_target_fault(document, target):
             document.reject_path(path, fault)
         if target in written.topics:
             document.reject_path(path, f"{target} is read as definitions of tasks: a task would define tasks")
@@ -250,15 +250,15 @@ def tasks(document: Document, section: object, letters: Registry) -> tuple[Tasks
         topics=frozenset(written.topics), allowed=frozenset(written.allowed_targets), format=written.format,
         park_to=None if isinstance(written.park_to, UnsetType) else written.park_to, misfire=written.misfire,
         late_ms=_late_ms(document, written.late), catch_up_max=written.catch_up,
-        shortest_ms=max(1, span_ms(document, written.shortest, "tasks.shortest")),
+        shortest_ms=max(1, read_span_ms(document, written.shortest, "tasks.shortest")),
     )  # fmt: skip
-    return section, limits_of(document, written, "tasks")
+    return section, read_limits(document, written, "tasks")
 
 
 def _check_topics(document: Document, written: schema.TasksSection, letters: Registry) -> None:
     for n, topic in enumerate(written.topics):
         path = f"tasks.topics[{n}]"
-        if fault := topic_fault(topic):
+        if fault := find_topic_fault(topic):
             document.reject_path(path, fault)
         if topic in document.own.unread():
             document.reject_path(path, f"{topic} would be read as definitions of tasks; {OWN}")
@@ -278,7 +278,7 @@ def _list_task_targets(written: schema.TasksSection) -> Iterable[tuple[str, str]
 
 
 def _late_ms(document: Document, value: object) -> int:
-    if (late_ms := span_ms(document, value, "tasks.late")) < LATE_MS_MIN:
+    if (late_ms := read_span_ms(document, value, "tasks.late")) < LATE_MS_MIN:
         least = f"{LATE_MS_MIN // 1_000}s"
         document.reject_path("tasks.late", f"{value} is shorter than {least}, in which a run may just be under way")
     return late_ms

@@ -18,7 +18,7 @@ from retry.policies.tasks import TEAM, Tasks
 _ROUTES_MAX = 10_000
 
 
-def default_route(policy: Policy = DEFAULT) -> Route:
+def make_default_route(policy: Policy = DEFAULT) -> Route:
     """Make the route of a topic that no team has named: there is nowhere to retry to, so its letters park."""
     return Route("default", "default", RetryPlan(policy, park=False, retry_to=None, park_to=None, name="default"))
 
@@ -37,7 +37,7 @@ class Registry:
 
     exact: Mapping[str, Route] = field(default_factory=dict)
     patterns: tuple[tuple[re.Pattern[str], Route], ...] = ()
-    default: Route = field(default_factory=default_route)
+    default: Route = field(default_factory=make_default_route)
     team_limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
     target_limits: Mapping[str, Limit] = field(default_factory=dict)
     breakers: Mapping[str, CircuitBreakerLimits] = field(default_factory=dict)

@@ -33,14 +33,14 @@ def is_of_kafka(topic: str) -> bool:
     return topic.startswith("__")
 
 
-def topic_fault(name: str) -> str | None:
+def find_topic_fault(name: str) -> str | None:
     """Return what is wrong with the name of one topic, or None."""
     if not _TOPIC.fullmatch(name) or name in (".", ".."):
         return f"{name!r:.60} is not a topic name: 1 to 249 of letters, digits, dot, underscore and dash"
     return f"{name} is internal to Kafka" if is_of_kafka(name) else None
 
 
-def pattern_body(written: str) -> str:
+def strip_anchors(written: str) -> str:
     r"""Strip a pattern of the anchors that it has anyhow: a pattern always matches whole names.
 
     >>> pattern_body(r"^payments\..*\.DLT$")
@@ -50,9 +50,9 @@ def pattern_body(written: str) -> str:
     return body[:-1] if body.endswith("$") and not body.endswith(r"\$") else body
 
 
-def pattern_fault(written: str) -> str | None:
+def find_pattern_fault(written: str) -> str | None:
     """Return what is wrong with a pattern of topic names, or None."""
-    body = pattern_body(written)
+    body = strip_anchors(written)
     if not 1 <= len(body) <= _PATTERN_CHARS_MAX:
         return f"has {len(body)} characters; 1 to {_PATTERN_CHARS_MAX} are allowed"
     if fault := _meaning_fault(body):
@@ -147,26 +147,26 @@ class Template:
                 return None
             pieces[n] = part
         name = "".join(pieces)
-        return None if topic_fault(name) else name
+        return None if find_topic_fault(name) else name
 
 
-def template(written: str | None, pattern: re.Pattern[str] | None = None) -> Template | None:
+def read_template(written: str | None, pattern: re.Pattern[str] | None = None) -> Template | None:
     """Read the template in a `retry_to`; None where it names one topic, or none.
 
     >>> template("{group}.retry").fill_name(Failure(consumer_group="billing"), "orders.DLT")
     'billing.retry'
     """
-    if written is None or not depends(written):
+    if written is None or not needs_letter(written):
         return None
     return Template(tuple(_PART.split(_ORIGIN_TEMPLATE if written == ORIGIN else written)), pattern)
 
 
-def depends(written: str) -> bool:
+def needs_letter(written: str) -> bool:
     """Whether a `retry_to` needs a letter to say which topic it means."""
     return written == ORIGIN or "{" in written or "}" in written
 
 
-def template_fault(written: str) -> str | None:
+def find_template_fault(written: str) -> str | None:
     """Return what is wrong with a template, whatever topic it stands for; None where nothing is."""
     pieces = _PART.split(written)
     for word in pieces[1::2]:
@@ -178,7 +178,7 @@ def template_fault(written: str) -> str | None:
     return None
 
 
-def groups_needed(written: str) -> int:
+def count_groups_needed(written: str) -> int:
     """How many groups a template expects of the pattern; 0 where it names none."""
     return max((int(word) for word in _PART.split(written)[1::2] if word.isdigit()), default=0)
 

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from retry.policies.schema import Overrides, Pattern, Team, Topic
-from retry.policies.topic_names import ORIGIN, depends, groups_needed, pattern_body, pattern_fault, template_fault, topic_fault
+from retry.policies.topic_names import (
+    ORIGIN,
+    count_groups_needed,
+    find_pattern_fault,
+    find_template_fault,
+    find_topic_fault,
+    needs_letter,
+    strip_anchors,
+)
 from retry.policies.yaml_document import Document
 
 OWN = "these are the service's own topics"
@@ -32,18 +40,18 @@ class TopicSection:
 
     @property
     def compiled(self) -> re.Pattern[str] | None:
-        return re.compile(pattern_body(self.written)) if self.is_pattern else None
+        return re.compile(strip_anchors(self.written)) if self.is_pattern else None
 
 
-def checked_topics(document: Document, teams: dict[str, Team]) -> list[TopicSection]:
+def check_topics(document: Document, teams: dict[str, Team]) -> list[TopicSection]:
     """List the topics of all teams, in file order; raises PolicyFileInvalid for a wrong name, owner or target."""
     sections = _sections(teams)
     _check_sources(document, sections)
     exact = {each.written: each for each in sections if not each.is_pattern}
     patterns = [(compiled, each) for each in sections if (compiled := each.compiled)]
     for path, target, may_depend in _iterate_target_paths(teams, sections):
-        if may_depend and depends(target):
-            if fault := template_fault(target):
+        if may_depend and needs_letter(target):
+            if fault := find_template_fault(target):
                 document.reject_path(path, fault)
             continue
         _check_name(document, path, target)
@@ -68,13 +76,13 @@ def _sections(teams: dict[str, Team]) -> list[TopicSection]:
 def _check_name(document: Document, path: str, name: str) -> None:
     if name == ORIGIN:
         document.reject_path(path, "origin is a word of retry_to alone; name the topics that are meant")
-    if fault := target_fault(document, name):
+    if fault := find_target_fault(document, name):
         document.reject_path(path, fault)
 
 
-def target_fault(document: Document, name: str) -> str | None:
+def find_target_fault(document: Document, name: str) -> str | None:
     """Say why nothing may be sent to a topic of this name, or None."""
-    return topic_fault(name) or (f"{name} is no target; {_own(document, name)}" if name in document.own.unread() else None)
+    return find_topic_fault(name) or (f"{name} is no target; {_own(document, name)}" if name in document.own.unread() else None)
 
 
 def _own(document: Document, name: str) -> str:
@@ -98,7 +106,7 @@ def _check_sources(document: Document, sections: list[TopicSection]) -> None:
     owners: dict[str, TopicSection] = {}
     for each in sections:
         path = f"{each.path}.dead_letters" + ".pattern" * each.is_pattern
-        if fault := (pattern_fault if each.is_pattern else topic_fault)(each.written):
+        if fault := (find_pattern_fault if each.is_pattern else find_topic_fault)(each.written):
             document.reject_path(path, fault)
         if own := sorted(_find_read(each, document.own.unread())):
             document.reject_path(path, f"{' and '.join(own)} would be read as dead letters; {OWN}")
@@ -134,14 +142,14 @@ def _check_allowed(document: Document, each: TopicSection, team: Team) -> None:
         document.reject_path(each.path, "retry_to is missing: a topic, origin or a template")
     allowed = each.topic.allowed_targets
     for path, target, may_depend in _iterate_used(each, team):
-        if may_depend and depends(target):
+        if may_depend and needs_letter(target):
             _check_completed(document, each, path, target)
         elif allowed is not UNSET and target not in allowed:
             document.reject_path(path, f"{target} is not among allowed_targets of {each.path}")
 
 
 def _check_completed(document: Document, each: TopicSection, path: str, written: str) -> None:
-    compiled, needed = each.compiled, groups_needed(written)
+    compiled, needed = each.compiled, count_groups_needed(written)
     if needed > (compiled.groups if compiled else 0):
         has = f"has {compiled.groups}" if compiled else "is no pattern"
         document.reject_path(path, f"{{{needed}}} is group {needed} of a pattern, but dead_letters of {each.path} {has}")

@@ -206,7 +206,7 @@ def resolve_names(app_id: str, registry: Registry) -> NamesOfTopics:
     own = topics.build_topic_names(app_id)
     literal = {
         **{word.replace("_", " "): [name] for word, name in own._asdict().items()},
-        "created topics": {*topics.internal(app_id), own.parked, own.parked_timers, *registry.parking()},
+        "created topics": {*topics.list_internal_topics(app_id), own.parked, own.parked_timers, *registry.parking()},
         "targets": registry.list_targets(),
         "retry topics": registry.retry_targets(),
         "teams' parking topics": registry.parking(),
@@ -230,12 +230,12 @@ def resolve_names(app_id: str, registry: Registry) -> NamesOfTopics:
 def demand_rights(admin: AdminClient, who: str, names: NamesOfTopics) -> None:
     """Ask which rights this user has: raises RightMissing where a vital one is missing, and warns of each other one."""
     wanted = list(list_rights([who], names))
-    gone = set(authorization.missing(admin, [line.right for line in wanted]))
+    gone = set(authorization.list_missing_rights(admin, [line.right for line in wanted]))
     if vital := [line.right for line in wanted if line.vital and line.right in gone]:
-        raise authorization.lacking(*vital)
+        raise authorization.build_right_missing(*vital)
     for line in wanted:
         if line.right in gone:
-            log.warning("%s: %s", line.without, authorization.lacking(line.right))
+            log.warning("%s: %s", line.without, authorization.build_right_missing(line.right))
 
 
 def is_in(name: str, granted: Name) -> bool:

@@ -50,7 +50,7 @@ class Validity(NamedTuple):
 FOR_EVER = Validity(0.0, math.inf)
 
 
-def delay_s(left_s: float, drawn: float) -> float:
+def choose_delay_s(left_s: float, drawn: float) -> float:
     """How long a process waits before it uses new files: at most five minutes, and a quarter of what its certificate has left;
     `drawn`, from 0 to 1, differs by process.
 
@@ -119,7 +119,7 @@ class CertificateWatch:
         self._again.restart()
 
     def _draw_deadline(self) -> clock.Deadline:
-        seconds = delay_s(self.shown.ends_s - clock.wall_ms() / _MS, self._draw())
+        seconds = choose_delay_s(self.shown.ends_s - clock.wall_ms() / _MS, self._draw())
         log.info("%s have changed and can be used: this process ends and begins anew in %.0f s", self._format_files(), seconds)
         return clock.Deadline(seconds)
 

@@ -31,7 +31,7 @@ def run_program(module: str, arguments: tuple[str, ...], given: bytes) -> Progra
     try:
         done = subprocess.run(  # noqa: S603
             [sys.executable, "-m", module, *arguments], input=given, capture_output=True, timeout=_WITHIN_S,
-            env=_without_secrets(environment.of_process()), check=False,
+            env=_without_secrets(environment.copy_environment()), check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return ProgramOutput(b"", f"it took longer than {_WITHIN_S:g} s")

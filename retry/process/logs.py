@@ -32,7 +32,7 @@ import orjson
 
 from retry import clock
 from retry.errors import RetryError
-from retry.printable import escape_unprintable, visible_json
+from retry.printable import escape_json, escape_unprintable
 from retry.repeated_lines import RepeatedLineFilter
 
 JSON = "json"
@@ -69,7 +69,7 @@ class JsonLine(logging.Formatter):
         if record.exc_info:
             told["error"] = self.formatException(record.exc_info)
         shown = {name: _to_text(value) if isinstance(value, str) else value for name, value in told.items()}
-        return visible_json(orjson.dumps(shown, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
+        return escape_json(orjson.dumps(shown, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
 
 
 def _to_text(value: str) -> str:

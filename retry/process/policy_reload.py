@@ -32,7 +32,7 @@ def load_policies(settings: Settings) -> Registry:
     """Load the policy file of a deployment; empty without one, for other entry sources. Raises PolicyFileInvalid."""
     if settings.policies is None:
         return Registry()
-    own = topics.internal(settings.app_id)
+    own = topics.list_internal_topics(settings.app_id)
     return load(settings.policies, Own(frozenset(own), topics.build_topic_names(settings.app_id).parked))
 
 

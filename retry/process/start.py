@@ -97,7 +97,7 @@ def claim_directory(data_dir: Path) -> None:
     _HELD.append(file)
 
 
-def instance(settings: Settings) -> str:
+def find_instance(settings: Settings) -> str:
     """The stable name of whoever runs on this data directory, even after the directory was lost."""
     place = f"{socket.gethostname()}:{settings.data_dir.absolute()}"
     return settings.instance or hashlib.sha256(place.encode()).hexdigest()[:16]
@@ -178,7 +178,7 @@ def make_codec(settings: Settings, admin: AdminClient, instance: str = "") -> en
     if ids is None:
         # A worker is to be in that group, which is a right to read it, and to describe it with that.
         operation = authorization.READ if instance else authorization.DESCRIBE
-        raise authorization.lacking(authorization.Right(authorization.GROUP, group, operation))
+        raise authorization.build_right_missing(authorization.Right(authorization.GROUP, group, operation))
     others = [each for each in ids if each.partition(".reads.")[0] != instance]
     if older := sorted(each for each in others if not format_versions.reads_format(each, format_versions.SEALED_ENVELOPE)):
         raise SettingsInvalid(SETTING, _OLDER.format(number=len(older), count=len(ids), ids=", ".join(dict.fromkeys(older))))

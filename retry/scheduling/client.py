@@ -81,7 +81,7 @@ def schedule_retry(
     1; see `backoff`. Raises AttemptsUsedUp after `attempts_max` times, and ValueError as `schedule`.
     """
     now = wall_ms() / 1_000 if now is None else now
-    attempt = attempts(headers) + 1
+    attempt = count_attempts(headers) + 1
     if attempt > attempts_max:
         raise AttemptsUsedUp(f"tried {attempt - 1} times")
     own = {FIRST_TRIED: int(now), ATTEMPT: attempt} if attempt == 1 else {ATTEMPT: attempt}
@@ -97,7 +97,7 @@ def is_scheduled_message(headers: Iterable[Header] | None) -> bool:
     return any(name == names.KEY for name, _ in headers or ())
 
 
-def attempts(headers: Iterable[Header] | None) -> int:
+def count_attempts(headers: Iterable[Header] | None) -> int:
     """Count how often a message with these headers was tried again."""
     digits = next((value for name, value in headers or () if name == ATTEMPT), None)
     return int(digits) if digits and len(digits) <= 9 and digits.isdigit() else 0

@@ -59,7 +59,7 @@ def read(path: Path) -> Keys:
     return ReloadedFile(SETTING, path, parse).current()
 
 
-def new_line(key_id: str) -> str:
+def make_key_line(key_id: str) -> str:
     """Make a line with a new key; raises SettingsInvalid where `key_id` can be no id."""
     line = f"{key_id} {base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()}"
     parse(line)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import msgspec
 
-from retry.format_versions import Number, json_decoder
+from retry.format_versions import Number, make_json_decoder
 
 BODY_BYTES = 1_024
 
@@ -44,4 +44,4 @@ class Called(msgspec.Struct, frozen=True, gc=False):
 
 
 to_json = msgspec.json.Encoder().encode
-read = json_decoder(Called, "call")
+read = make_json_decoder(Called, "call")

@@ -15,7 +15,7 @@ from retry import clock
 from retry.delay_queue.envelopes import Entry
 from retry.telemetry import prometheus
 from retry.telemetry.call_records import Called
-from retry.telemetry.recovery_ratio import Key, Retry, Window, attempt_label, by_label
+from retry.telemetry.recovery_ratio import Key, Retry, Window, attempt_label, sum_by_label
 from retry.telemetry.unreadable_records import UNREADABLE
 
 # Which exceptions the metrics page tells apart: a letter may say anything, and a page has to stay small.
@@ -144,7 +144,7 @@ class Metrics:
     def tell_back(self, back: Mapping[Retry, int], now_ms: int) -> None:
         """Count letters that came back, by the retry that failed."""
         self._window.back(back, now_ms)
-        for key, letters in by_label(back):
+        for key, letters in sum_by_label(back):
             self._back.labels(*key).inc(letters)
 
     def tell_parked(self, parked: Mapping[tuple[str, str, str], int]) -> None:
@@ -162,7 +162,7 @@ class Metrics:
 
     def tell_retried(self, retried: Mapping[Retry, int], now_ms: int) -> None:
         self._window.count_sent(retried, now_ms)
-        for key, retries in by_label(retried):
+        for key, retries in sum_by_label(retried):
             self._retried.labels(*key).inc(retries)
 
     def tell_called(self, calls: Iterable[Called]) -> None:

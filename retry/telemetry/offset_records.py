@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import msgspec
 
-from retry.format_versions import Number, Offset, Partition, json_decoder
+from retry.format_versions import Number, Offset, Partition, make_json_decoder
 
 KEY = b"position"
 
@@ -34,4 +34,4 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
 
 to_json = msgspec.json.Encoder().encode
-read = json_decoder(Position, "sample of a committed offset")
+read = make_json_decoder(Position, "sample of a committed offset")

@@ -37,7 +37,7 @@ import msgspec
 import orjson
 
 from retry import format_versions
-from retry.format_versions import Number, Offset, Partition, TopicName, json_decoder
+from retry.format_versions import Number, Offset, Partition, TopicName, make_json_decoder
 
 RETRY, RETURN, PARK, DISCARD, ERASE = "retry", "return", "park", "discard", "erase"
 # A record stays well below what every broker takes, and a reader has to take little of it apart for one letter.
@@ -180,7 +180,7 @@ class OutcomeRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 # Reads letters as they stand in a record; of a newer version what can be made out. Raises ValueError where no version wrote it.
-read_record = json_decoder(OutcomeRecord, "outcome")
+read_record = make_json_decoder(OutcomeRecord, "outcome")
 
 
 def read(value: bytes) -> list[Outcome]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from retry.dead_letters.retry_headers import RetryLabels, labels_of_retry
+from retry.dead_letters.retry_headers import RetryLabels, read_labels
 from retry.delay_queue.envelopes import Entry
 
 MINUTE_MS = 60_000
@@ -33,7 +33,7 @@ def count_retries(sent: Sequence[Entry], labels: Sequence[RetryLabels | None], d
 
 def is_retry(entry: Entry) -> bool:
     """Whether it is the retry of a letter. What has a name came in by another entry source."""
-    return type(entry) is Entry and labels_of_retry(entry.headers) is not None
+    return type(entry) is Entry and read_labels(entry.headers) is not None
 
 
 class Retry(NamedTuple):
@@ -103,7 +103,7 @@ class Window:
                 del self._minutes[key]
 
 
-def by_label(retries: Mapping[Retry, int]) -> Iterable[tuple[Key, int]]:
+def sum_by_label(retries: Mapping[Retry, int]) -> Iterable[tuple[Key, int]]:
     """Add up the counts of all minutes, by team, policy and attempt."""
     found: Counter[Key] = Counter()
     for (team, policy, attempt, _), count in retries.items():

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import msgspec
 
-from retry.format_versions import Number, Partition, json_decoder
+from retry.format_versions import Number, Partition, make_json_decoder
 
 KEY = "worker/"
 
@@ -51,4 +51,4 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 
 
 to_json = msgspec.json.Encoder().encode
-read = json_decoder(WorkerRecord, "record of a worker")
+read = make_json_decoder(WorkerRecord, "record of a worker")

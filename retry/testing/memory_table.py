@@ -16,9 +16,9 @@ from retry.delay_queue.entry_keys import (
     NAMED,
     ORDERED,
     PLAIN,
+    build_due_bound,
+    build_lane_end,
     due_at_ms,
-    due_bound,
-    lane_end,
 )  # fmt: skip
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import interface, named_entries, ordered_entries
@@ -77,7 +77,7 @@ class MemoryTable:
 
     def _apply_rows(self, rows: Sequence[ChangelogRow]) -> None:
         named = [row for row in rows if row[0][0] == NAMED]
-        for effect in named_entries.effects(self, named_entries.by_name(named)):
+        for effect in named_entries.iterate_changes(self, named_entries.group_by_name(named)):
             self._apply(ordered_entries.OrderEffect(effect.changes, effect.waiting))
         for key, value in rows:
             if key[0] == NAMED:
@@ -109,12 +109,12 @@ class MemoryTable:
         return sorted({key[:LANE_BYTES] for key in self._between(FIRST_KEY, END_KEY)})
 
     def due_lanes(self, now_ms: int) -> list[bytes]:
-        first = {lane: next(iter(self._between(lane, due_bound(now_ms + 1, lane))), None) for lane in self.lanes()}
+        first = {lane: next(iter(self._between(lane, build_due_bound(now_ms + 1, lane))), None) for lane in self.lanes()}
         return sorted((lane for lane, key in first.items() if key), key=lambda lane: (first[lane] or b"")[LANE_BYTES:])
 
     def find_due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
         self._check_readable()
-        return self._first_rows(lane, due_bound(now_ms + 1, lane), rows_max, bytes_max)
+        return self._first_rows(lane, build_due_bound(now_ms + 1, lane), rows_max, bytes_max)
 
     def _first_rows(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         rows: list[tuple[bytes, bytes]] = []
@@ -139,7 +139,9 @@ class MemoryTable:
         self._apply_rows([*named_or_ordered, *((key, None) for key in keys)])
 
     def _has_row(self, key: bytes, value: bytes) -> bool:
-        superseded = self._rows.get(named_entries.superseded_row(key)) if key[0] == NAMED else ordered_entries.find(self, key)
+        superseded = (
+            self._rows.get(named_entries.build_superseded_key(key)) if key[0] == NAMED else ordered_entries.find(self, key)
+        )
         return value in (self._rows.get(key), superseded)
 
     def delete_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
@@ -182,7 +184,7 @@ class MemoryTable:
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         self._check_readable()
-        rows = (self._first_rows(lane, lane_end(lane), rows_max, bytes_max) for lane in self.lanes())
+        rows = (self._first_rows(lane, build_lane_end(lane), rows_max, bytes_max) for lane in self.lanes())
         return [row[1:] for of_lane in rows for row in interface.list_entries(of_lane)[:rows_max]]
 
     def page_behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
@@ -205,11 +207,11 @@ class MemoryTable:
 
     def expired_cancels(self, now_ms: int, keys_max: int) -> list[bytes]:
         self._check_readable()
-        rows = self._between(named_entries.FIRST_REMEMBERED, named_entries.remembered_until(now_ms))
+        rows = self._between(named_entries.FIRST_REMEMBERED, named_entries.build_forgotten_bound(now_ms))
         return [named_entries.cancel_of(row) for row in rows[:keys_max]]
 
     def find_greatest(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        rows = self.get_many([named_entries.pointer(key) for key in keys])
+        rows = self.get_many([named_entries.build_pointer_key(key) for key in keys])
         return [None if row is None else row[1:] for row in rows]
 
     @property

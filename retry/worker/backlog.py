@@ -89,7 +89,7 @@ def _read_timestamps(shard: Shard, rows_max: int) -> Iterable[tuple[str, int]]:
         if key[0] == NAMED:
             continue
         try:
-            topic, entry = entry_keys.source(key).topic, envelopes.routing(envelope)
+            topic, entry = entry_keys.read_source(key).topic, envelopes.decode_routing(envelope)
         except EntryUnreadable as error:
             log.debug("shard %d: %s", shard.changelog.partition, error)
             continue

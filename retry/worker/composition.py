@@ -52,7 +52,7 @@ from retry.telemetry.metrics import Metrics
 from retry.telemetry.spans import HttpExchange, find_traceparent
 from retry.worker import passed_letters, worker_status
 from retry.worker.backlog import BacklogGauges, UnreadLetters
-from retry.worker.consumer_lag_samples import LagSamples, place_of
+from retry.worker.consumer_lag_samples import LagSamples, find_place
 from retry.worker.context import Context, connect, open_tables, refuse_another_changelog, refuse_emptied_policies
 from retry.worker.engine import Engine
 from retry.worker.parked_letters import ParkedLetters, ParkedReferences
@@ -76,7 +76,7 @@ class IntakeSide(NamedTuple):
     def apply(self, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]) -> None:
         """Decide by another policy file."""
         intake = _intake(self.context, self.lineages, self.fetcher, self.home, registry, entry_builder, sources)
-        self.consumer.use(intake, entry_source.subscription(registry, sources))
+        self.consumer.use(intake, entry_source.list_subscription(registry, sources))
 
 
 class DeliverySide(NamedTuple):
@@ -159,7 +159,7 @@ def build_intake(
     lineages = LineageFollower(context.log, names.lineage, context.partitions[names.lineage], recent, positions, ramped)
     fetcher = RecordFetcher(client_config.reader_config(settings))
     consumer = LetterConsumer(
-        context.log, f"intake-{context.instance}", names.intake_group, entry_source.subscription(registry, sources),
+        context.log, f"intake-{context.instance}", names.intake_group, entry_source.list_subscription(registry, sources),
         _intake(context, lineages, fetcher, home, registry, entry_builder, sources),
         positions=positions, versions=context.versions, records_max=settings.batch_records, bytes_max=settings.batch_bytes,
     )  # fmt: skip
@@ -190,7 +190,7 @@ def build_delivery(
     targets = TargetProbe(context.admin)
     compressed = client_config.compresses(client_config.producer_config(settings, ""))
     record_limits = RecordLimits(targets.ask_limits, compressed=compressed)
-    timers = topics.parking_timers(context.admin, names)
+    timers = topics.choose_timer_topics(context.admin, names)
     admission = Admission(
         registry, {names.parked, names.discarded, timers.parked_timers}, targets.find_closed,
         lambda: shards.count_owned() / shards_in_all, sources, targets.probe_targets, record_limits,
@@ -198,7 +198,7 @@ def build_delivery(
     shard_context = ShardContext(
         context.log, tables, admission, redecider=_redecider(context, registry, entry_builder),
         rows_max=settings.sweep_records or settings.batch_records, bytes_max=settings.batch_bytes,
-        stale_ms=topics.table_age_ms_max(context.changelog), calls=_webhooks(context, timers),
+        stale_ms=topics.compute_table_age_max_ms(context.changelog), calls=_webhooks(context, timers),
         discarded=names.discarded, audit=names.audit, outcomes=names.outcomes,
         ask_parked=_parked_letters(context).request_records, ask_passed=_passed_letters(context).request_progress,
         shards=shards_in_all, pace=TransactionPace("deliveries", settings.batch_bytes),
@@ -225,7 +225,7 @@ def _passed_letters(context: Context) -> PassedLetters:
         # By the policy file that counts when it is asked.
         return context.policies.registry.list_group_topics()
 
-    return passed_letters.of_brokers(read_consumer_groups, context.admin, client_config.reader_config(context.settings))
+    return passed_letters.build_passed_letters(read_consumer_groups, context.admin, client_config.reader_config(context.settings))
 
 
 def _webhooks(context: Context, parking: TopicNames) -> WebhooksInFlight:
@@ -261,7 +261,7 @@ def _signing_keys(settings: Settings) -> Callable[[], SigningKeys]:
 
 
 def housekeeping(context: Context, delivery: DeliverySide, unread: UnreadLetters) -> PeriodicTasks:
-    gauges = BacklogGauges(delivery.shards.list_open_shards, partial(topics.retention_ms, context.admin))
+    gauges = BacklogGauges(delivery.shards.list_open_shards, partial(topics.read_retention_ms, context.admin))
     groups = partial(_select_own_groups, context.policies, context.changelog.partitions, delivery.shards)
     # Where nobody writes none is needed.
     writer = cache(lambda: Records(client_config.records_config(context.settings)))
@@ -289,7 +289,7 @@ def _select_own_groups(policies: PolicyFile, shards_in_all: int, shards: Shards)
     """The consumer groups whose lag this worker samples, each with its topics: shared out as shards are."""
     mine = {shard.changelog.partition for shard in shards.list_open_shards()}
     named = policies.registry.list_group_topics()
-    return {group: read for group, read in named.items() if place_of(group, shards_in_all) in mine}
+    return {group: read for group, read in named.items() if find_place(group, shards_in_all) in mine}
 
 
 def _watch_lag(context: Context, groups: Callable[[], dict[str, set[str]]], writer: Callable[[], Records]) -> list[PeriodicTask]:

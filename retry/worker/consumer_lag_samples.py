@@ -183,7 +183,7 @@ class LagSamples:
         """Write samples, and return those that were acknowledged in time."""
         done, deadline, troubles = [], clock.Deadline(_WRITE_S), set[str]()
         writing = [
-            self._writer().write(self._topic, place_of(each.group, self._partitions), KEY, to_json(each)) for each in changed
+            self._writer().write(self._topic, find_place(each.group, self._partitions), KEY, to_json(each)) for each in changed
         ]
         for each, acknowledged in zip(changed, writing, strict=True):
             try:
@@ -200,6 +200,6 @@ class LagSamples:
         return done
 
 
-def place_of(group: str, partitions: int) -> int:
+def find_place(group: str, partitions: int) -> int:
     """The shard whose worker samples a group, and the partition that its samples go to."""
     return zlib.crc32(group.encode()) % partitions

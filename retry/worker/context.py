@@ -87,7 +87,7 @@ class Context(NamedTuple):
 
     def entry_builder(self, registry: Registry) -> EntryBuilder:
         """Makes entries that the changelog and all targets of a policy file take."""
-        limits = topics.limits(self.admin, self.own, registry.list_targets())
+        limits = topics.read_record_limits(self.admin, self.own, registry.list_targets())
         return EntryBuilder(self.names.changelog, self.names.parked, limits, self.codec)
 
 
@@ -96,11 +96,13 @@ def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics, *, 
     policies, names = PolicyFile(settings, allow_empty=allow_empty), topics.build_topic_names(settings.app_id)
     start.warn_of_insecure(settings)
     start.claim_directory(settings.data_dir)
-    instance = start.instance(settings)
-    renewed = RenewedAdmin(client_config.admin(settings), partial(client_config.admin, settings, _RENEWED_WITHIN_S))
+    instance = start.find_instance(settings)
+    renewed = RenewedAdmin(
+        client_config.connect_admin(settings), partial(client_config.connect_admin, settings, _RENEWED_WITHIN_S)
+    )
     admin = cast(AdminClient, renewed)
     acls.demand_rights(admin, acls.WORKER, acls.resolve_names(settings.app_id, policies.registry))
-    own, cluster_id = topics.check(admin, settings.app_id), topics.cluster_id(admin)
+    own, cluster_id = topics.check(admin, settings.app_id), topics.read_cluster_id(admin)
     identity = ChangelogIdentity(admin, names.changelog, own[names.changelog].topic_id)
     codec = start.make_codec(settings, admin, instance)
     log, versions = KafkaCluster(settings, admin, instance, identity), RecordVersions()
@@ -114,7 +116,7 @@ def open_tables(context: Context, *, adopt: bool = False) -> RocksTables:
     settings, changelog = context.settings, context.changelog
     return RocksTables(
         settings.data_dir / "tables", context.names.changelog, context.cluster_id, changelog.topic_id,
-        memory=Memory(settings.table_cache_bytes), age_ms_max=topics.table_age_ms_max(changelog), adopt=adopt,
+        memory=Memory(settings.table_cache_bytes), age_ms_max=topics.compute_table_age_max_ms(changelog), adopt=adopt,
     )  # fmt: skip
 
 

@@ -319,7 +319,7 @@ class Engine:
 
     def _count_paused(self) -> dict[str, float]:
         controls = [shard.table.controls for shard in self.list_open_shards()]
-        found = {pause for each in controls for pause in control_records.pauses(each, clock.wall_ms())}
+        found = {pause for each in controls for pause in control_records.read_pauses(each, clock.wall_ms())}
         return {scope: float(sum(of == scope for of, _ in found)) for scope in control_records.SCOPES}
 
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from retry.clock import Deadline, monotonic_s
 from retry.dead_letters import retry_headers as names
-from retry.dead_letters.dead_letter import moment
+from retry.dead_letters.dead_letter import parse_moment
 from retry.delay_queue import returned_offsets
 from retry.delivery.movers import FoundRecord
-from retry.delivery.returned_letter import NOT_OURS, is_reference, letter_source, service_headers
+from retry.delivery.returned_letter import NOT_OURS, find_letter_source, is_reference, read_service_headers
 from retry.errors import RightMissing, TopicsInvalid
 from retry.intake.pointer_letters import Fetch
 from retry.kafka import offset_ranges
@@ -49,9 +49,9 @@ class ReferenceClaim(NamedTuple):
 
 
 def read_claim(record: Any) -> ReferenceClaim:
-    ours = service_headers(record)
+    ours = read_service_headers(record)
     source, id_ = ((ours.get(name) or b"").decode("utf-8", "replace") for name in (names.SOURCE, names.ID))
-    return ReferenceClaim(source, id_, record.topic(), moment(ours.get(names.DUE_MS)))
+    return ReferenceClaim(source, id_, record.topic(), parse_moment(ours.get(names.DUE_MS)))
 
 
 class ParkedReferences:
@@ -81,7 +81,9 @@ class ParkedReferences:
         if deadline.has_passed():
             return set()
         partitions = range(self._partitions())
-        spans = offset_ranges.spans_between(self._admin, self._topic, partitions, first_ms - _AROUND_MS, last_ms + _AROUND_MS)
+        spans = offset_ranges.find_spans_between(
+            self._admin, self._topic, partitions, first_ms - _AROUND_MS, last_ms + _AROUND_MS
+        )
         topics = {source.partition("/")[0].encode() for source in wanted}
         found = set[ReferenceClaim]()
         for messages in offset_ranges.read_batches(self._reader, spans, deadline):
@@ -191,7 +193,7 @@ class ParkedLetters:
     def _map_topics(self, parking: Mapping[str, str]) -> dict[str, str]:
         """Topics by their hashes, without those that were made anew: other letters have these offsets there."""
         ids = self._topic_ids(sorted(set(parking.values())))
-        hashes = {topic: returned_offsets.topic_hash(id_).hex() for topic, id_ in ids.items()}
+        hashes = {topic: returned_offsets.hash_topic_id(id_).hex() for topic, id_ in ids.items()}
         return {hash_: topic for hash_, topic in parking.items() if hashes.get(topic) == hash_}
 
     def _fetch_records(self, names: Mapping[str, str], places: Sequence[bytes]) -> Found:
@@ -209,7 +211,7 @@ class ParkedLetters:
         """Fetch what was parked by reference from where it failed; nothing of what only says that it was."""
         references = {key: record for key, record in found.items() if not isinstance(record, str) and is_reference(record)}
         whole = self._proven(references)
-        sources = {key: letter_source(references[key], self._registry()) for key, why in whole.items() if why is None}
+        sources = {key: find_letter_source(references[key], self._registry()) for key, why in whole.items() if why is None}
         letters = self._fetch({where for where in sources.values() if where}) if sources else {}
         whole |= {key: letters.get(where, "source_gone") if where else NOT_OURS for key, where in sources.items()}
         answer: Found = {}

@@ -83,7 +83,7 @@ class PassedLetters:
         return not behind or not self._readable(behind)
 
 
-def of_brokers(groups: Groups, admin: AdminClient, reader: Config) -> PassedLetters:
+def build_passed_letters(groups: Groups, admin: AdminClient, reader: Config) -> PassedLetters:
     """Build a `PassedLetters` that asks the cluster; `reader` is a `retry.kafka.client_config.reader_config`."""
 
     def ends(topics: Iterable[str]) -> Mapping[Partition, int]:
@@ -98,4 +98,4 @@ def of_brokers(groups: Groups, admin: AdminClient, reader: Config) -> PassedLett
     def has_records(spans: list[Span]) -> bool:
         return next(offset_ranges.read_batches(reader, spans), None) is not None
 
-    return PassedLetters(groups, ends, lambda group: consumer_groups.positions(admin, group), has_records)
+    return PassedLetters(groups, ends, lambda group: consumer_groups.read_positions(admin, group), has_records)

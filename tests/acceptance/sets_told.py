@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 
 from retry.analytics import datasets
-from retry.analytics.spark_session import session
+from retry.analytics.spark_session import open_session
 
 NAMES = {
     "letters": ("source", "attempt"),
@@ -21,8 +21,8 @@ NAMES = {
 
 def told(data: str) -> dict[str, list[tuple[list[object], int]]]:
     """By set, the names of each record and how often it is there."""
-    with session("told") as spark:
-        found = datasets.from_parquet(spark, data)
+    with open_session("told") as spark:
+        found = datasets.read_parquet(spark, data)
         frames = {"letters": found.letters, "sent": found.sent, "positions": found.positions}
         rows = {name: Counter(tuple(row) for row in frames[name].select(*NAMES[name]).collect()) for name in NAMES}
         return {name: [(list(row), count) for row, count in counts.items()] for name, counts in rows.items()}

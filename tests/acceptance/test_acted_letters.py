@@ -282,10 +282,10 @@ def test_an_action_is_held_resumed_and_cancelled(deploy: Deploy) -> None:
 def test_an_action_whose_letters_are_not_all_there_is_held_by_the_worker(deploy: Deploy) -> None:
     deployment, worker = waiting(deploy, 2, shards=1)
     shards = ShardNumbers(Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id))
-    action = action_records.new_id()
+    action = action_records.make_action_id()
     # Two slices are named, and none was written.
     asked = Action("retry", "ann", clock.wall_ms(), [2], 2)
-    shards.put_control_record(action_records.head_key(action), action_records.encode(asked))
+    shards.put_control_record(action_records.build_head_key(action), action_records.encode(asked))
     (held,) = _actions(deployment, 1, "held")
     assert json.loads(held)["held"]["reason"] == "incomplete"
     assert json.loads(held)["held"]["by"] == "worker"

@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 
 from retry.__main__ import main
 from retry.analytics import attempts, datasets
-from retry.analytics.questions.fates import histories
+from retry.analytics.questions.fates import list_histories
 
 pytestmark = pytest.mark.check
 
@@ -71,8 +71,8 @@ def played(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.mark.slow
 def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSession) -> None:
-    found = datasets.from_parquet(spark, str(played))
-    decisions = attempts.distinct_decisions(found.letters)
+    found = datasets.read_parquet(spark, str(played))
+    decisions = attempts.select_distinct_decisions(found.letters)
     made = attempts.compute_attempts(
         decisions, found.sent, found.positions, settle_ms=SETTLE_MS, until_ms=found.until_ms
     ).persist()
@@ -88,7 +88,7 @@ def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSessi
     given_up = attempts.select_parked(decisions)
     parked = given_up.where("reason = 'max_attempts'").groupBy("team", "exception").count().collect()
     assert Counter({tuple(row[:2]): row[2] for row in parked}) == TRUTH.parked
-    fates = histories(made, given_up).groupBy("fate").count().collect()
+    fates = list_histories(made, given_up).groupBy("fate").count().collect()
     assert Counter({row["fate"]: row["count"] for row in fates}) == {
         "recovered": TRUTH.recovered.total(), "parked": TRUTH.parked.total(),
     }  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from retry.jars import jars
+from retry.jars import fetch_jars
 from tests.acceptance.sets_told import NAMES
 from tests.support.events import Events, events, produce
 from tests.support.ingesting import Ingesting
@@ -53,7 +53,7 @@ class Submitted:
         config = {**CONFIG, **store.config}
         self._command = [
             str(Path(spark.origin).parent / "bin" / "spark-submit"), "--master", "local[2]",
-            "--jars", ",".join([*map(str, jars("spark")), *store.jars]),
+            "--jars", ",".join([*map(str, fetch_jars("spark")), *store.jars]),
             *(part for name, value in config.items() for part in ("--conf", f"{name}={value}")),
         ]  # fmt: skip
 

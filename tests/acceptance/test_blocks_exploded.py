@@ -109,4 +109,4 @@ def _send(sender: Sender, names: tuple[str, str], numbers: count[int]) -> None:
 
 
 def _count_taken_in(deployment: Deployment) -> int:
-    return sum(consumer_groups.positions(deployment.admin, deployment.names.intake_group).values())
+    return sum(consumer_groups.read_positions(deployment.admin, deployment.names.intake_group).values())

@@ -39,7 +39,7 @@ def test_killed_at_every_point_compaction_leaves_each_record_there_once(ingestin
     ingesting.create(*{retry["topic"] for retry in made.sent})
     made.positions = made.positions[::10]
     spark.conf.set(REPEATED, "3")
-    options = spark_kafka_options.options(ingesting.servers, {})
+    options = spark_kafka_options.build_options(ingesting.servers, {})
     passes = Ingest(spark, options, ingesting.outcomes, str(ingesting.data), batch_records=BATCH)
     so_far, first = Events(), set[Path]()
     for part, points in zip(_parts(made, len(KILLS)), KILLS, strict=True):
@@ -74,7 +74,7 @@ def _counts(made: Events) -> dict[str, int]:
 
 
 def _each_is_there_once(ingesting: Ingesting, spark: SparkSession, made: Events) -> None:
-    found = datasets.from_parquet(spark, str(ingesting.data))
+    found = datasets.read_parquet(spark, str(ingesting.data))
     for frame, wanted, names in (
         (found.letters, made.letters, ("source", "attempt")),
         (found.sent, made.sent, ("id", "attempt")),

@@ -216,7 +216,7 @@ def resurrected(deployment: Deployment, stale: Path, copy: Path) -> int:
     shutil.copytree(stale, copy)
     changelog = deployment.names.changelog
     about = own_topics.describe(deployment.admin, [changelog])[changelog]
-    identity = Identity(own_topics.cluster_id(deployment.admin), about.topic_id, 0)
+    identity = Identity(own_topics.read_cluster_id(deployment.admin), about.topic_id, 0)
     table = RocksTable(copy / f"{changelog}-0", identity, Memory(8 * MB))
     rows = [r for r in read(deployment.bootstrap_servers, [changelog], COMMITTED) if r.offset >= table.next_offset]
     table.apply_records([(r.key or b"", r.value) for r in rows], rows[-1].offset + 1, 0)

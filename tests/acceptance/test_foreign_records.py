@@ -28,7 +28,7 @@ def test_a_foreign_record_stops_nothing_and_is_told(deploy: Deploy, kind: str) -
     deployment = deploy({"orders": 2}, shards=2, defaults="{backoff: {kind: constant, delay: 100ms}, jitter: none}")
     worker, topic = deployment.worker().start().await_ready(), deployment.names.changelog
     (dead_letters,) = deployment.dead_letters
-    key = entry_keys.build_key(wall_ms() - 1_000, entry_keys.key_stem(dead_letters, 0), 1_000_000)
+    key = entry_keys.build_key(wall_ms() - 1_000, entry_keys.build_key_stem(dead_letters, 0), 1_000_000)
     if kind == "unknown kind of key":
         key = b"\x7f" + key[1:]
     elif kind == "control":

@@ -21,7 +21,7 @@ from retry.operations.act.request import renew_action
 from retry.operations.act.start import start
 from retry.operations.control_requests import ShardNumbers
 from retry.operations.explain.search import parse_location
-from retry.settings import from_environment
+from retry.settings import read_settings
 from tests.acceptance.test_acted_letters import _actions, acted, came, refused, results
 from tests.support.asked_console import AskedConsole
 from tests.support.checker import verified
@@ -88,11 +88,11 @@ def listed(deployment: TwoTeams, *words: str) -> list[dict[str, Any]]:
 
 def unasked(deployment: TwoTeams, kind: str, *places: str) -> str:
     """Ask the workers themselves, as somebody would who looks at nothing first; the id of the action."""
-    shards = ShardNumbers(from_environment(deployment.environ))
+    shards = ShardNumbers(read_settings(deployment.environ))
     now_ms, members, parking = shards.now_ms(), [], {}
     for text in places:
         at = parse_location(text)
-        hash_ = returned_offsets.topic_hash(topics.describe(shards.admin, [at.topic])[at.topic].topic_id)
+        hash_ = returned_offsets.hash_topic_id(topics.describe(shards.admin, [at.topic])[at.topic].topic_id)
         members.append(Member(ParkedPlace(hash_, at.partition, at.offset).encode(), now_ms))
         parking[hash_.hex()] = at.topic
     asked = renew_action(Action(kind, "eve", 0, [], 0))

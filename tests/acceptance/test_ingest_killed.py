@@ -35,7 +35,7 @@ def test_killed_again_and_again_it_has_each_record_once(ingesting: Ingesting, sp
     made = _killed(ingesting)
     wanted = _counts(made)
     ingesting.run()
-    assert _sizes(datasets.from_parquet(spark, str(ingesting.data))) == wanted
+    assert _sizes(datasets.read_parquet(spark, str(ingesting.data))) == wanted
     for stream in ("letters", "retries"):
         # As if killed after the files of the last batch were listed, and before the batch was done.
         ingesting.undo(stream)
@@ -47,7 +47,7 @@ def test_killed_again_and_again_it_has_each_record_once(ingesting: Ingesting, sp
     await_that("one more is there", partial(_is_next, process, {**nothing, "letters": 1}), BEGUN_S)
     process.terminate()
     assert process.wait(120) == 0, ingesting.log().read_text()
-    found = datasets.from_parquet(spark, str(ingesting.data))
+    found = datasets.read_parquet(spark, str(ingesting.data))
     _each_is_there_once(found._replace(letters=found.letters.where("id != 'one more'")), made)
 
 
@@ -101,7 +101,7 @@ def _the_same_is_told(found: datasets.Datasets, made: Events) -> None:
     """What was generated, and what lies in the sets, come to the same attempts."""
     plain = [{**retry, "sent_ms": None} for retry in made.sent]
     told = model.attempts(made.letters, plain, made.positions[:0], settle_ms=SETTLE_MS, until_ms=made.until_ms)
-    decisions = attempts.distinct_decisions(found.letters)
+    decisions = attempts.select_distinct_decisions(found.letters)
     asked = attempts.compute_attempts(decisions, found.sent, found.positions.limit(0), until_ms=made.until_ms)
     names = [name for name in ATTEMPT.names if name != "bytes"]
     assert sorted(map(tuple, asked.select(*names).collect()), key=repr) == sorted(rows(told, names), key=repr)

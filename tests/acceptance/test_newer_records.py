@@ -32,7 +32,7 @@ LATER = "{backoff: {kind: constant, delay: 4s}, jitter: none}"
 
 def newer(kind: str, topic: str) -> tuple[bytes, bytes]:
     """A changelog record of a version that does not exist yet."""
-    key = entry_keys.build_key(wall_ms() - 1_000, entry_keys.key_stem(topic, 0), 1_000_000)
+    key = entry_keys.build_key(wall_ms() - 1_000, entry_keys.build_key_stem(topic, 0), 1_000_000)
     fields = msgspec.msgpack.decode(envelopes.encode(Entry("nowhere", b"k", b"v", [], None, "testers")))
     return (b"\x10hold/all/", b"{}") if kind == "control" else (key, msgspec.msgpack.encode([5, *fields[1:]]))
 

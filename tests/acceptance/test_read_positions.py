@@ -102,7 +102,7 @@ def test_letters_are_not_sent_again_when_the_group_lost_its_offsets(deploy: Depl
     worker.start().await_ready()
     group = deployment.names.intake_group
     # Whoever looks at the group sees where the service really is, before the next letter comes.
-    await_that("the group has it", lambda: consumer_groups.positions(deployment.admin, group).get((topic, 0)) == OLD)
+    await_that("the group has it", lambda: consumer_groups.read_positions(deployment.admin, group).get((topic, 0)) == OLD)
     send(deployment, "new", NEW)
     await_back(deployment, values("old", OLD) + values("new", NEW))
     note = f"the service goes on at {OLD} by its own record"

@@ -122,7 +122,7 @@ def put_back(deployment: Deployment) -> set[str]:
     """Letters whose entries were put more than once, due at another time each."""
     records = list_entry_records(read(deployment.bootstrap_servers, [deployment.names.changelog], COMMITTED))
     keys = {record.key for record in records if record.key and record.value is not None}
-    times = Counter(f"{at.topic}/{at.partition}/{at.offset}" for at in map(entry_keys.source, keys))
+    times = Counter(f"{at.topic}/{at.partition}/{at.offset}" for at in map(entry_keys.read_source, keys))
     return {source for source, count in times.items() if count > 1}
 
 

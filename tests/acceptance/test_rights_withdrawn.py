@@ -131,9 +131,9 @@ def test_a_process_says_which_right_it_lacks(
 def test_a_command_says_which_right_it_lacks(protected: Protected, secured: SecuredBroker) -> None:
     # Its letters were never written, so no worker does anything for it.
     shards = ShardNumbers(Settings(bootstrap_servers=secured.inner.bootstrap_servers, app_id=protected.app_id))
-    action = action_records.new_id()
+    action = action_records.make_action_id()
     asked = Action("retry", "ann", clock.wall_ms(), [1, 0], 1)
-    shards.put_control_record(action_records.head_key(action), action_records.encode(asked))
+    shards.put_control_record(action_records.build_head_key(action), action_records.encode(asked))
     fill = {"runs": protected.runs, "definitions": protected.definitions, "action": action.hex(), "orders": protected.orders}
     # What is empty need not be read, and no right to that is missed.
     for order in ("hold", "resume"):

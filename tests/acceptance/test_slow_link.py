@@ -14,7 +14,7 @@ from retry.delay_queue.action_records import Action, Member
 from retry.operations.act.request import renew_action
 from retry.operations.act.start import start
 from retry.operations.control_requests import ShardNumbers
-from retry.settings import from_environment
+from retry.settings import read_settings
 from tests.conftest import Deploy
 from tests.support import policies
 from tests.support.letters import Sender
@@ -63,9 +63,9 @@ def test_an_action_of_many_letters_is_asked_for_through_such_a_quota(deploy: Dep
     deployment = deploy({"orders": 1}, shards=2, retry_partitions=1, defaults=policies.DEFAULTS)
     deployment.prepare()
     limit_producer(deployment.bootstrap_servers, deployment.app_id, QUOTA_OF_ACTIONS)
-    shards = ShardNumbers(from_environment(deployment.environ))
+    shards = ShardNumbers(read_settings(deployment.environ))
     now_ms, asked = shards.now_ms(), renew_action(Action("retry", "ann", 0, [], 0))
-    lane, stem = entry_keys.lane("shop", *deployment.dead_letters, "orders.retry"), entry_keys.key_stem("orders.DLT", 0)
+    lane, stem = entry_keys.lane("shop", *deployment.dead_letters, "orders.retry"), entry_keys.build_key_stem("orders.DLT", 0)
     draw = random.Random(4_711)
     keys = [
         sorted(entry_keys.build_key(now_ms + draw.randrange(1 << 35), stem, n, lane) for n in range(MEMBERS // shards.count))
@@ -73,8 +73,8 @@ def test_an_action_of_many_letters_is_asked_for_through_such_a_quota(deploy: Dep
     ]
     action = start(shards, asked, [(Member(key, now_ms) for key in of_shard) for of_shard in keys], now_ms)
     assert action.members == MEMBERS
-    records = shards.list_records(action_records.slices_of(asked.id), action_records.head_key(asked.id))
-    heads = [of_shard.pop(action_records.head_key(asked.id)) for of_shard in records]
+    records = shards.list_records(action_records.build_slices_prefix(asked.id), action_records.build_head_key(asked.id))
+    heads = [of_shard.pop(action_records.build_head_key(asked.id)) for of_shard in records]
     assert heads == [action_records.encode(action)] * shards.count
     assert [len(of_shard) for of_shard in records] == action.slices
     slices = [[action_records.decode_slice(value) for value in of_shard.values()] for of_shard in records]

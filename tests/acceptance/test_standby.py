@@ -111,7 +111,7 @@ def _fill(deployment: Deployment, partitions: list[int]) -> None:
     """As intake would, only faster: entries due in an hour, and deletes of some."""
     [dead_letters] = deployment.dead_letters
     lane = entry_keys.lane("testers", dead_letters, deployment.retry_of(dead_letters), False)
-    stem, due_ms = entry_keys.key_stem(dead_letters, 0), wall_ms() + HOUR_MS
+    stem, due_ms = entry_keys.build_key_stem(dead_letters, 0), wall_ms() + HOUR_MS
     envelope = envelopes.encode(Entry(deployment.retry_of(dead_letters), b"k", b"v" * 100, [], None, "testers"))
     keys = [entry_keys.build_key(due_ms + n, stem, n, lane) for n in range(ENTRIES)]
     # Some of those in front and some in the middle are delivered meanwhile.
@@ -133,7 +133,7 @@ def _check_tables(deployment: Deployment, worker: WorkerProcess) -> None:
     """Each table against the fold of its partition, by a sum over rows that does not depend on their order."""
     config = client_config.reader_config(Settings(bootstrap_servers=deployment.bootstrap_servers))
     topic = deployment.names.changelog
-    for span in offset_ranges.readable_spans(deployment.admin, topic, range(SHARDS)).values():
+    for span in offset_ranges.find_readable_spans(deployment.admin, topic, range(SHARDS)).values():
         folded: dict[int, int] = {}
         for messages in offset_ranges.read_batches(config, [span]):
             for message in messages:

@@ -79,7 +79,7 @@ def _open_transaction(deployment: Deployment) -> Producer:
     stranger.begin_transaction()
     [dead_letters] = deployment.dead_letters
     never = Entry(deployment.retry_of(dead_letters), b"stranger", b"never committed", [], None, "testers")
-    key = entry_keys.build_key(wall_ms(), entry_keys.key_stem(dead_letters, 0), 1_000_000)
+    key = entry_keys.build_key(wall_ms(), entry_keys.build_key_stem(dead_letters, 0), 1_000_000)
     stranger.produce(deployment.names.changelog, envelopes.encode(never), key, 0)
     assert stranger.flush(60.0) == 0
     return stranger

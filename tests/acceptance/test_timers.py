@@ -197,7 +197,7 @@ def test_parked_timers_lie_in_a_topic_that_forgets_them_and_a_deployment_without
     """Before there was that topic, they lay with their URLs and headers where records are kept for ever."""
     deployment = deploy({"orders": 1}, shards=2, environ={"RETRY_WEBHOOK_ALLOW": "127.0.0.0/8"})
     own = deployment.names
-    kept_ms = topics.retention_ms(deployment.admin, [own.parked_timers, own.parked])
+    kept_ms = topics.read_retention_ms(deployment.admin, [own.parked_timers, own.parked])
     assert kept_ms == {own.parked_timers: 30 * 86_400_000}
     deployment.admin.delete_topics([own.parked_timers])[own.parked_timers].result(20.0)
     await_that("it is gone", lambda: not topics.describe(deployment.admin, [own.parked_timers]))

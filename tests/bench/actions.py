@@ -96,5 +96,5 @@ def _rate(service: Service, letters: int, since_ms: int) -> tuple[float, float, 
 
 
 def _audited(service: Service, since_ms: int) -> Iterator[AuditRecord]:
-    settings = environment.from_environment(service.environment)
-    return Audit(settings, client_config.admin(settings)).read_records(since_ms)
+    settings = environment.read_settings(service.environment)
+    return Audit(settings, client_config.connect_admin(settings)).read_records(since_ms)

@@ -43,12 +43,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 what every Spark programmer reads
 
 from retry.analytics import attempts, datasets, schemas
-from retry.analytics.decisions import decisions
-from retry.analytics.decode import day
+from retry.analytics.decisions import build_decisions
+from retry.analytics.decode import find_day
 from retry.analytics.findings import findings
-from retry.analytics.questions.fates import histories
-from retry.analytics.schemas import LETTER, POSITION, SENT, laid_out
-from retry.analytics.spark_session import end_java, session
+from retry.analytics.questions.fates import list_histories
+from retry.analytics.schemas import LETTER, POSITION, SENT, lay_out_rows
+from retry.analytics.spark_session import end_java, open_session
 from retry.cli.analytics_options import counts_of
 from tests.support.events import KINDS, SETTLE_MS, START_MS, Kind
 
@@ -86,7 +86,7 @@ def main() -> int:
     lives = max(1_000, int((asked.events - min(_POSITIONS, asked.events // 4)) / _EACH))
     with tempfile.TemporaryDirectory(prefix="retry-analytics-") as folder:
         began_s, before_s = time.monotonic(), _cpu_s()
-        with session("bench", memory=asked.memory, quick=asked.quick, kafka=False) as spark:
+        with open_session("bench", memory=asked.memory, quick=asked.quick, kafka=False) as spark:
             _said("session", Step(time.monotonic() - began_s, _cpu_s() - before_s, _resident_mb()), spark)
             wrong = (_report if asked.quick else _measure)(spark, asked.keep or folder, lives)
             report = [_STEPS[name] for name in _REPORT]
@@ -100,13 +100,13 @@ def main() -> int:
 def _measure(spark: SparkSession, data: str, lives: int) -> int:
     alive = _lives(spark, lives)
     _timed("generate", lambda: _write(alive, data), spark)
-    found = datasets.from_parquet(spark, data)
+    found = datasets.read_parquet(spark, data)
     events = [frame.count() for frame in found[:3]]
     print(f"{sum(events):,} events: {events[0]:,} letters, {events[1]:,} retries, {events[2]:,} positions", flush=True)
-    decisions = attempts.distinct_decisions(found.letters)
+    decisions = attempts.select_distinct_decisions(found.letters)
     made = attempts.compute_attempts(decisions, found.sent, found.positions, until_ms=_UNTIL_MS)
     fates = _timed("attempts", lambda: made.groupBy("team", "attempt", "fate").count().collect(), spark)
-    by_letter = histories(made, attempts.select_parked(decisions))
+    by_letter = list_histories(made, attempts.select_parked(decisions))
     ended = _timed("letters", lambda: by_letter.groupBy("team", "fate").count().collect(), spark)
     _report(spark, data, lives)
     recovered = {(row["team"], row["attempt"]): row["count"] for row in fates if row["fate"] == "recovered"}
@@ -118,8 +118,8 @@ def _measure(spark: SparkSession, data: str, lives: int) -> int:
 
 def _report(spark: SparkSession, data: str, lives: int) -> int:
     """As `retry analytics report` asks; 1 where it counts other letters than there are in the folder."""
-    found = _timed("read", lambda: datasets.from_parquet(spark, data), spark)
-    made = _timed("frames", lambda: decisions(found.select_period(), settle_ms=SETTLE_MS), spark)
+    found = _timed("read", lambda: datasets.read_parquet(spark, data), spark)
+    made = _timed("frames", lambda: build_decisions(found.select_period(), settle_ms=SETTLE_MS), spark)
     _timed("advice", lambda: counts_of(made), spark)
     answers = _timed("questions", lambda: findings(spark, made), spark)
     return int(answers["totals"]["letters"] != lives)
@@ -182,9 +182,9 @@ def _write(alive: DataFrame, data: str) -> None:
         (datasets.RETRIES, _sent(letters), "sent_ms", ("day", "team")),
         (datasets.POSITIONS, _positions(alive.sparkSession), "at_ms", ("day",)),
     ):
-        dated = laid_out(frame.withColumn("day", day(when_ms)))
+        dated = lay_out_rows(frame.withColumn("day", find_day(when_ms)))
         dated.repartition(*folders).write.partitionBy(*folders).parquet(f"{data}/{name}")
-    watched = schemas.first_days(datasets.read_dated_set(alive.sparkSession, data, datasets.POSITIONS))
+    watched = schemas.find_first_days(datasets.read_dated_set(alive.sparkSession, data, datasets.POSITIONS))
     schemas.write_horizon(alive.sparkSession, data, schemas.Horizon(_UNTIL_MS, watched=watched))
 
 

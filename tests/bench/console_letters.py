@@ -136,7 +136,7 @@ def _due_ms(number: int) -> int:
 def _key(number: int, service: Service) -> bytes:
     team, topic = _of(number, service)
     lane = entry_keys.lane(team, topic, service.retries)
-    return entry_keys.build_key(_due_ms(number), entry_keys.key_stem(topic, 0), number, lane)
+    return entry_keys.build_key(_due_ms(number), entry_keys.build_key_stem(topic, 0), number, lane)
 
 
 def _attempt(number: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import confluent_kafka
 
-from retry.jars import jars
+from retry.jars import fetch_jars
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _STAT_CPU_IDLE = (3, 4)
@@ -20,7 +20,7 @@ def describe() -> str:
     """One line: cores, model, versions."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-    broker = next(jar.stem.split("-")[-1] for jar in jars("broker") if jar.name.startswith("kafka_2.13-"))
+    broker = next(jar.stem.split("-")[-1] for jar in fetch_jars("broker") if jar.name.startswith("kafka_2.13-"))
     return (
         f"{os.cpu_count()} cores, {model}; Python {platform.python_version()}, "
         f"librdkafka {confluent_kafka.libversion()[0]}, broker {broker}"

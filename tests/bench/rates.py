@@ -115,7 +115,7 @@ def drain(service: Service, letters: int) -> list[Figure]:
 def fold(work: Path, letters: int) -> list[Figure]:
     """Changelog rows into an empty table, as many at a time as a worker reads."""
     due_ms = now_ms() + HOUR_MS
-    stem = entry_keys.key_stem("letters", 0)
+    stem = entry_keys.build_key_stem("letters", 0)
     headers = [("x-origin", b"bench"), *((f"retry-header-{n}", b"x" * 16) for n in range(6))]
     rows = [
         (

@@ -41,7 +41,7 @@ def fill(bootstrap: str, letters: int) -> None:
     now_ms, lane, stem = (
         wall_ms(),
         entry_keys.lane("payments", DEAD, RETRY),
-        [entry_keys.key_stem(DEAD, n) for n in range(PARTITIONS)],
+        [entry_keys.build_key_stem(DEAD, n) for n in range(PARTITIONS)],
     )
 
     def put(topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:

@@ -60,4 +60,7 @@ def _row(number: int, team: str, topic: str, lane: bytes, target: str, due_ms: i
         (names.FIRST_FAILED_MS, b"%d" % made_ms),
     ]  # fmt: skip
     entry = Entry(target, key(number), letter(number, due_ms, HERD), headers, made_ms, team, made_ms)
-    return {"key": entry_keys.build_key(due_ms, entry_keys.key_stem(topic, 0), number, lane), "value": envelopes.encode(entry)}
+    return {
+        "key": entry_keys.build_key(due_ms, entry_keys.build_key_stem(topic, 0), number, lane),
+        "value": envelopes.encode(entry),
+    }

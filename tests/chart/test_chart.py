@@ -199,14 +199,14 @@ def test_what_pods_are_given_is_what_the_program_reads(values: Path) -> None:
     for name, environ in ((name, environment(container)) for name, container, _ in containers(values)):
         assert settings.list_unknown_variables(environ) == []
         if "scheduler" in name:
-            read_back = scheduler_settings.from_environment(environ)
+            read_back = scheduler_settings.read_scheduler_settings(environ)
             assert (read_back.topics, read_back.worker.app_id) == (("schedules", "^schedules-.*"), "schedules")
             assert (read_back.since_delta, read_back.grace_s, read_back.allowed) == (-1, 3600, ("videos",))
             assert str(read_back.server) == "[::]:8000"
             # Letters are the workers' business.
             assert read_back.worker.policies is None
         else:
-            assert settings.from_environment(environ).app_id == ("payments" if values is FULL else "retry")
+            assert settings.read_settings(environ).app_id == ("payments" if values is FULL else "retry")
 
 
 def commands_run(part: str) -> dict[str, str | None]:
@@ -247,7 +247,7 @@ def test_the_image_is_the_one_that_pods_expect() -> None:
 
 def test_every_value_of_settings_arrives() -> None:
     (environ,) = [environment(container) for name, container, _ in containers(FULL) if name == "demo-retry-worker/worker"]
-    found = settings.from_environment(environ)
+    found = settings.read_settings(environ)
     assert (found.shards, found.sweep_interval_ms, found.batch_records, found.batch_bytes) == (64, 50, 10_000, 32 << 20)
     assert (found.table_cache_bytes, found.lineages, found.stalled_s, found.standby) == (256 << 20, 1_000_000, 120, 1)
     assert (found.calls, found.calls_per_host, found.call_timeout_ms) == (1_024, 16, 30_000)
@@ -268,7 +268,7 @@ def test_the_console_is_given_all_that_it_needs_beyond_loopback() -> None:
     def found(*options: str) -> Settings:
         (container,) = one("Deployment", "demo-retry-console", FULL, *options)["spec"]["template"]["spec"]["containers"]
         mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
-        read = settings.from_environment(environment(container))
+        read = settings.read_settings(environment(container))
         secrets = (read.console_tokens, read.console_tls_cert, read.console_oidc_client_secret)
         of_proxy = (read.console_proxy_secret, read.console_proxy_roles, read.console_session_key)
         files = (*secrets, *of_proxy, read.console_oidc_roles, read.console_advice, read.console_notifications)
@@ -464,4 +464,4 @@ def test_helm_test_asks_the_brokers_with_what_workers_have() -> None:
     pod = one("Pod", "demo-retry-test")
     (container,) = pod["spec"]["containers"]
     assert (pod["metadata"]["annotations"]["helm.sh/hook"], container["args"]) == ("test", ["topics", "check"])
-    assert settings.from_environment(environment(container)).app_id == "payments"
+    assert settings.read_settings(environment(container)).app_id == "payments"

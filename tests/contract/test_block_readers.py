@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retry.delay_queue import blocks, envelopes
-from retry.delay_queue.entry_keys import Source, source
+from retry.delay_queue.entry_keys import Source, read_source
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delay_queue.table.table_directory import open_stored
@@ -61,10 +61,10 @@ def filled(table: Table) -> Table:
 
 
 def test_letters_of_blocks_are_listed_once_in_the_order_in_which_they_are_due(filled: Table) -> None:
-    assert list_entries(waiting_entries.entries(filled)) == EVERYTHING
-    assert sorted(map(source, dict(waiting_entries.scan_rows(filled)))) == [where for where, _ in EVERYTHING]
+    assert list_entries(waiting_entries.iterate_entries(filled)) == EVERYTHING
+    assert sorted(map(read_source, dict(waiting_entries.scan_rows(filled)))) == [where for where, _ in EVERYTHING]
     fold(filled, [(FIRST[0], None)])
-    assert list_entries(waiting_entries.entries(filled)) == sorted([*ALL_ALONE, *OF_OTHERS])
+    assert list_entries(waiting_entries.iterate_entries(filled)) == sorted([*ALL_ALONE, *OF_OTHERS])
 
 
 def test_a_list_goes_on_behind_any_letter_of_a_block(filled: Table) -> None:
@@ -77,7 +77,7 @@ def test_a_list_goes_on_behind_any_letter_of_a_block(filled: Table) -> None:
 def test_letters_of_a_block_that_was_exploded_are_listed_once(filled: Table) -> None:
     fold(filled, end_first("exploded"))
     stayed = [*ALL_ALONE, *list_letters(0, 0, STAY), *OF_OTHERS]
-    assert list_entries(waiting_entries.entries(filled)) == sorted(stayed)
+    assert list_entries(waiting_entries.iterate_entries(filled)) == sorted(stayed)
 
 
 def test_each_letter_of_a_block_is_found(filled: Table) -> None:
@@ -85,12 +85,12 @@ def test_each_letter_of_a_block_is_found(filled: Table) -> None:
         entry = waiting_entries.find(filled, where)
         assert entry is not None
         assert (entry.value, dict(entry.headers)["retry-source"]) == (value, b"%b/0/%d" % (TOPIC.encode(), where.offset))
-        found = waiting_entries.of_source(filled, TOPIC, 0, where.offset)
+        found = waiting_entries.find_entry(filled, TOPIC, 0, where.offset)
         assert found is not None
-        assert (source(found.key), found.entry, found.head) == (where, entry, None)
+        assert (read_source(found.key), found.entry, found.head) == (where, entry, None)
     others = [Source(NOW_MS + 1, TOPIC, 0, 0), Source(NOW_MS, TOPIC, 0, 5), Source(NOW_MS + 5, TOPIC, 0, 5)]
     assert [waiting_entries.find(filled, where) for where in others] == [None] * 3
-    assert waiting_entries.of_source(filled, TOPIC, 0, 5) is None
+    assert waiting_entries.find_entry(filled, TOPIC, 0, 5) is None
 
 
 @pytest.mark.parametrize("ends", ["exploded", "ended"])
@@ -98,7 +98,7 @@ def test_of_a_block_that_is_no_more_only_what_stays_is_found(filled: Table, ends
     fold(filled, end_first(ends))
     found = {where.offset for where, _ in OF_FIRST if waiting_entries.find(filled, where) is not None}
     assert found == (set(STAY) if ends == "exploded" else set())
-    by_source = {where.offset for where, _ in OF_FIRST if waiting_entries.of_source(filled, TOPIC, 0, where.offset) is not None}
+    by_source = {where.offset for where, _ in OF_FIRST if waiting_entries.find_entry(filled, TOPIC, 0, where.offset) is not None}
     assert by_source == found
     assert all(waiting_entries.find(filled, where) is not None for where, _ in [*ALL_ALONE, *OF_OTHERS])
 
@@ -115,5 +115,5 @@ def test_a_table_on_disk_is_read_letter_by_letter(tmp_path: Path, first: str) ->
     with open_stored(tmp_path / "table", tmp_path / "beside", MEMORY) as stored:
         assert stored is not None
         rows = list(stored.rows)
-        assert sorted((source(key), envelopes.decode(envelope).value) for key, envelope in rows) == wanted
+        assert sorted((read_source(key), envelopes.decode(envelope).value) for key, envelope in rows) == wanted
         assert (stored.waiting, list(stored.strange)) == (len(wanted), [])

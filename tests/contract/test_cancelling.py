@@ -18,7 +18,7 @@ from retry.delivery.cancel import Cancelling
 from retry.delivery.redecide import Redecider
 from retry.delivery.sweep import ChangelogPartition
 from retry.errors import TransactionFailed
-from retry.intake.attempts import LineageTopic, RecentLineages, fingerprint, payload
+from retry.intake.attempts import LineageTopic, RecentLineages, hash_payload, make_fingerprint
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.build_entry import CANCELLED, NO_KEY, NULL_VALUE, EntryBuilder
 from retry.intake.intake import Intake
@@ -111,7 +111,7 @@ class Shard:
         recent = RecentLineages(1_000)
         for record in self.log.read("lineage"):
             recent.apply_batch(record.value() or b"")
-        print_ = fingerprint("orders.DLT", payload(key, value))
+        print_ = make_fingerprint("orders.DLT", hash_payload(key, value))
         return recent.find_team("orders").find_returned(print_, NOW_MS + HOUR_MS, 24 * HOUR_MS) is not None
 
     def sweep(self, now_ms: int) -> dict[str, tuple[str, str | None]]:

@@ -80,7 +80,7 @@ class Service(Bench):
         self.named(due_ms, version, b"%b/%d" % (name, version), name=name, fold=False, also=also, plan=plan)
 
     def cancel_later(self, version: int, name: bytes, now_ms: int) -> None:
-        of, stem = entry_keys.hash_name("door", "schedules", name), entry_keys.key_stem("schedules", 0)
+        of, stem = entry_keys.hash_name("door", "schedules", name), entry_keys.build_key_stem("schedules", 0)
         remembered_until_ms = self.chance.choice([0, now_ms, now_ms + 100])
         self.write([envelopes.cancel(of, version, stem, version, remembered_until_ms)], fold=False)
 
@@ -90,7 +90,7 @@ class Service(Bench):
         for row in self.rows()[: self.table.next_offset]:
             if row and row[1] is not None:
                 name = entry_keys.name_of(row[0])
-                found[name] = max(found.get(name, 0), entry_keys.version_of(row[0]))
+                found[name] = max(found.get(name, 0), entry_keys.read_version(row[0]))
         return found
 
 

@@ -36,7 +36,7 @@ def test_a_block_goes_out_whole_and_ends_with_one_null(bench: Bench) -> None:
     before = records(bench)
     swept = bench.sweep()
     assert [entry.value for entry in swept.sent] == sorted(bench.delivered()) == VALUES
-    assert swept.due_at_ms == entry_keys.all_due_at_ms(blocks.list_keys(key))
+    assert swept.due_at_ms == entry_keys.read_due_times_ms(blocks.list_keys(key))
     assert swept.labels == [(b"team/orders.DLT", b"1")] * len(VALUES)
     assert (records(bench) - before, bench.table.waiting, bench.live()) == (1, 0, {})
     sent = {record.value(): dict(record.headers() or []) for record in bench.log.read("retry")}
@@ -118,7 +118,7 @@ def test_one_that_its_topic_refuses_leaves_its_block_and_the_others_go(bench: Be
     swept = bench.sweep()
     assert ([entry.value for entry in swept.sent], swept.deferred) == ([b"1", b"2"], {"narrow": 1})
     ((key, _),) = bench.live().items()
-    assert (entry_keys.source(key).offset, bench.agrees(), bench.table.waiting) == (1, True, 1)
+    assert (entry_keys.read_source(key).offset, bench.agrees(), bench.table.waiting) == (1, True, 1)
 
 
 def test_what_gives_way_to_entries_that_were_refused_stays_without_its_block(bench: Bench) -> None:
@@ -140,7 +140,7 @@ def test_a_sealed_block_goes_out_whole(table: Table) -> None:
     swept = bench.sweep()
     assert ([entry.value for entry in swept.sent], bench.live(), bench.agrees()) == (VALUES, {}, True)
     assert swept.labels == [(b"team/orders.DLT", b"1")] * len(VALUES)
-    assert swept.due_at_ms == entry_keys.all_due_at_ms(blocks.list_keys(key))
+    assert swept.due_at_ms == entry_keys.read_due_times_ms(blocks.list_keys(key))
 
 
 def test_a_sealed_block_that_cannot_be_opened_is_held_by_entry_and_others_go(table: Table) -> None:

@@ -20,7 +20,7 @@ from retry.testing.memory_table import MemoryTable
 from tests.support.blocks import LANE, NOW_MS, SHARED, block_of, letters_of
 from tests.support.tables import ALL, everything, list_rows, plain_key, rocks
 
-BLOCKS = entry_keys.block_lane(LANE + bytes(8))
+BLOCKS = entry_keys.build_block_lane(LANE + bytes(8))
 FAR_MS = NOW_MS + 1_000_000
 
 

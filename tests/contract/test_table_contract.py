@@ -19,7 +19,7 @@ from tests.support.tables import ALL, NOW_MS, everything, lane, ordered_key, pla
 
 
 def key(due_ms: int, offset: int = 0, topic: str = "orders.DLT") -> bytes:
-    return entry_keys.build_key(due_ms, entry_keys.key_stem(topic, 0), offset)
+    return entry_keys.build_key(due_ms, entry_keys.build_key_stem(topic, 0), offset)
 
 
 def put(table: Table, *due_ms: int, next_offset: int | None = None) -> None:
@@ -54,7 +54,7 @@ def test_3_3_rows_come_in_the_order_of_their_due_times(table: Table) -> None:
 def test_rows_of_one_due_time_come_in_the_order_of_their_letters(table: Table) -> None:
     letters = [(topic, offset) for topic in ("a.DLT", "b.DLT") for offset in (0, 1, 255, 256, 70_000)]
     table.apply_records([(key(100, offset, topic), b"") for topic, offset in reversed(letters)], 10, NOW_MS)
-    assert [entry_keys.source(found)[1::2] for found, _ in table.find_due(100, ALL, ALL)] == letters
+    assert [entry_keys.read_source(found)[1::2] for found, _ in table.find_due(100, ALL, ALL)] == letters
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ _ROW = st.tuples(st.sampled_from(_LANES), _DUE, st.integers(0, 2), st.sampled_fr
 
 def row_key(of: bytes, due_ms: int, offset: int, record_key: bytes) -> bytes:
     if of[0] == entry_keys.PLAIN:
-        return entry_keys.build_key(due_ms, entry_keys.key_stem("orders.DLT", 0), offset, of)
+        return entry_keys.build_key(due_ms, entry_keys.build_key_stem("orders.DLT", 0), offset, of)
     # Letters of two record keys are never the same letter.
     return ordered_key(due_ms, offset + 10 * _ORDERS.index(record_key), record_key, _LANES.index(of) - 3)
 
@@ -409,7 +409,7 @@ class Fold(RuleBasedStateMachine):
         for found in self.model:
             if found[0] == entry_keys.ORDERED:
                 order = entry_keys.order_of(found)
-                first[order] = min(found, first.get(order, found), key=lambda key: (entry_keys.source(key)[1:], key))
+                first[order] = min(found, first.get(order, found), key=lambda key: (entry_keys.read_source(key)[1:], key))
         return {k: v for k, v in self.model.items() if k[0] == entry_keys.PLAIN or first[entry_keys.order_of(k)] == k}
 
     def make(self) -> Table:
@@ -469,7 +469,7 @@ class Fold(RuleBasedStateMachine):
         for found in sorted(self.heads(), reverse=True):
             oldest[entry_keys.lane_of(found)] = found[entry_keys.LANE_BYTES :]
         named = self.table.due_lanes(now_ms)
-        due = {of for of, first in oldest.items() if first < entry_keys.due_bound(now_ms + 1, b"")}
+        due = {of for of, first in oldest.items() if first < entry_keys.build_due_bound(now_ms + 1, b"")}
         assert due <= set(named)
         assert set(oldest) <= set(self.table.lanes())
         for of in set(named) - due:  # One look, and it is not named again.

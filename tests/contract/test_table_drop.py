@@ -36,11 +36,11 @@ def opened(path: Path) -> RocksTable:
 
 
 def plain(due_ms: int, offset: int = 0) -> bytes:
-    return entry_keys.build_key(due_ms, entry_keys.key_stem("orders.DLT", 0), offset)
+    return entry_keys.build_key(due_ms, entry_keys.build_key_stem("orders.DLT", 0), offset)
 
 
 def ordered(due_ms: int, offset: int, partition: int = 0) -> bytes:
-    return entry_keys.build_key(due_ms, ORDER + entry_keys.key_stem("orders.DLT", partition), offset, LANE)
+    return entry_keys.build_key(due_ms, ORDER + entry_keys.build_key_stem("orders.DLT", partition), offset, LANE)
 
 
 def put(table: Table, *keys: bytes) -> None:
@@ -67,7 +67,7 @@ def swept(table: Table, now_ms: int) -> list[int]:
     while batch := [key for lane in table.due_lanes(now_ms) for key, _ in table.find_due(now_ms, ALL, ALL, lane)]:
         table.delete_scanned_rows(batch)
         table.apply_records([(key, None) for key in batch], table.next_offset + len(batch), NOW_MS)
-        found += [entry_keys.source(key).offset for key in batch]
+        found += [entry_keys.read_source(key).offset for key in batch]
     return found
 
 

@@ -29,7 +29,7 @@ def fold(table: Table, *rows: ChangelogRow) -> None:
 
 
 def put(table: Table, *keys: bytes) -> None:
-    fold(table, *((key, str(entry_keys.source(key)).encode()) for key in keys))
+    fold(table, *((key, str(entry_keys.read_source(key)).encode()) for key in keys))
 
 
 def due(table: Table, now_ms: int = FAR_MS, of: bytes = LANE) -> list[bytes]:
@@ -49,13 +49,13 @@ def model(live: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], set[bytes], lis
 
     def rank(key: bytes) -> tuple[bytes, int, bool, int]:
         of_cancel = key.startswith(entry_keys.CANCEL)
-        return entry_keys.name_of(key), entry_keys.version_of(key), of_cancel, entry_keys.due_at_ms(key)
+        return entry_keys.name_of(key), entry_keys.read_version(key), of_cancel, entry_keys.due_at_ms(key)
 
     ordered = sorted(live, key=rank)
     counts = {entry_keys.name_of(key): key for key in ordered}.values()
     cancels = {key for key in counts if key.startswith(entry_keys.CANCEL)}
     waits = {key: live[key] for key in counts if key not in cancels}
-    return waits, cancels, sorted(set(live) - set(counts), key=named_entries.superseded_row)
+    return waits, cancels, sorted(set(live) - set(counts), key=named_entries.build_superseded_key)
 
 
 def shows(table: Table, live: dict[bytes, bytes]) -> None:
@@ -128,7 +128,7 @@ def test_the_greatest_of_a_name_is_found_by_any_of_its_keys(table: Table) -> Non
 
 
 def test_the_row_of_a_name_tells_what_waits(tmp_path: Path) -> None:
-    table, row = rocks(tmp_path / "table"), named_entries.pointer(FIRST)
+    table, row = rocks(tmp_path / "table"), named_entries.build_pointer_key(FIRST)
     put(table, FIRST)
     assert named_entries.waits(table.get(row) or b"") == FIRST
     put(table, THIRD)
@@ -167,7 +167,7 @@ def test_the_superseded_are_told_in_bounded_batches(table: Table) -> None:
         table.delete_rows(some)
     assert len(set(ended)) == len(ended) == 15
     for name in {entry_keys.name_of(key) for key in ended}:
-        assert [entry_keys.version_of(key) for key in ended if entry_keys.name_of(key) == name] == [0, 1, 2]
+        assert [entry_keys.read_version(key) for key in ended if entry_keys.name_of(key) == name] == [0, 1, 2]
     assert (len(everything(table)), table.waiting) == (5, 5)
 
 
@@ -181,7 +181,7 @@ def test_what_was_delivered_counts_once(table: Table, read_back: bool) -> None:
     if not read_back:
         fold(table, (FIRST, None))
     assert (everything(table).keys(), table.waiting, due(table)) == ({other}, 1, [other])
-    assert set(raw(table)) == {other, named_entries.pointer(other)}
+    assert set(raw(table)) == {other, named_entries.build_pointer_key(other)}
 
 
 @pytest.mark.parametrize("read_back", [True, False], ids=["read back before", "read back after"])
@@ -286,7 +286,7 @@ def distinct(rows: list[ChangelogRow]) -> list[ChangelogRow]:
 
 
 def _rank(key: bytes) -> tuple[bytes, int, int]:
-    return entry_keys.name_of(key), entry_keys.version_of(key), entry_keys.due_at_ms(key)
+    return entry_keys.name_of(key), entry_keys.read_version(key), entry_keys.due_at_ms(key)
 
 
 def told_in_ways(rows: list[ChangelogRow], tables: list[Table], chance: random.Random) -> None:

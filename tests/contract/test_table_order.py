@@ -25,7 +25,7 @@ def fold(table: Table, *rows: ChangelogRow) -> None:
 
 
 def put(table: Table, *keys: bytes) -> None:
-    fold(table, *((key, str(entry_keys.source(key)).encode()) for key in keys))
+    fold(table, *((key, str(entry_keys.read_source(key)).encode()) for key in keys))
 
 
 def heads(table: Table) -> list[bytes]:
@@ -384,7 +384,7 @@ class Service:
 
 
 def letter(key: bytes) -> tuple[bytes, int]:
-    return entry_keys.order_of(key), entry_keys.source(key).offset
+    return entry_keys.order_of(key), entry_keys.read_source(key).offset
 
 
 def lived(path: Path | None, seed: int) -> None:

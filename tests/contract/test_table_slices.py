@@ -10,8 +10,8 @@ from retry.delay_queue.table.interface import ChangelogRow, Table
 from tests.support.tables import ALL, NOW_MS, everything, plain_key, rocks
 
 ONE, TWO = b"\x01" * action_records.ACTION_BYTES, b"\xff" * action_records.ACTION_BYTES
-KEYS = [action_records.slice_key(ONE, step, number) for step in (0, 1) for number in (0, 1, 300)]
-LAST = action_records.slice_key(TWO, 0xFFFF, 0xFFFFFFFF)
+KEYS = [action_records.build_slice_key(ONE, step, number) for step in (0, 1) for number in (0, 1, 300)]
+LAST = action_records.build_slice_key(TWO, 0xFFFF, 0xFFFFFFFF)
 VALUE = action_records.encode_slice([], NOW_MS)
 
 
@@ -31,15 +31,15 @@ def test_slices_come_by_action_step_and_number(table: Table) -> None:
     fold(table, *((key, VALUE) for key in [LAST, *reversed(KEYS)]))
     assert table.has_slices
     assert keys(table) == [*KEYS, LAST]
-    assert keys(table, action_records.slices_of(ONE)) == KEYS
-    assert keys(table, action_records.slices_of(TWO), 1) == [LAST]
+    assert keys(table, action_records.build_slices_prefix(ONE)) == KEYS
+    assert keys(table, action_records.build_slices_prefix(TWO), 1) == [LAST]
 
 
 def test_reading_goes_on_behind_a_slice_or_all_of_an_action(table: Table) -> None:
     fold(table, *((key, VALUE) for key in [*KEYS, LAST]))
     assert keys(table, SLICE, 2, KEYS[1]) == KEYS[2:4]
-    assert keys(table, action_records.slices_of(ONE), ALL, KEYS[-1]) == []
-    assert keys(table, SLICE, ALL, action_records.beyond(SLICE + ONE)) == [LAST]
+    assert keys(table, action_records.build_slices_prefix(ONE), ALL, KEYS[-1]) == []
+    assert keys(table, SLICE, ALL, action_records.build_end_key(SLICE + ONE)) == [LAST]
 
 
 def test_slices_are_neither_entries_nor_controls(table: Table) -> None:
@@ -71,14 +71,17 @@ def test_slices_are_there_when_a_table_is_opened_anew(tmp_path: Path) -> None:
 
 
 def test_letters_that_are_sent_keep_a_shard_at_work_and_marks_of_those_that_failed_do_not(table: Table) -> None:
-    sending, failed = ramp_records.sending_key(ONE, 1, 0, 0), [ramp_records.failed_row(ONE, 1, n, 5, team=7) for n in (2, 1)]
+    sending, failed = (
+        ramp_records.build_sending_key(ONE, 1, 0, 0),
+        [ramp_records.build_failed_row(ONE, 1, n, 5, team=7) for n in (2, 1)],
+    )
     marks = [(row["key"], row["value"]) for row in failed]
     fold(table, *marks, (sending, VALUE))
     assert table.has_slices
-    assert keys(table, ramp_records.sending_of(ONE)) == [sending]
-    assert table.list_slices(ramp_records.failed_of(ONE), ALL) == sorted(marks)
-    assert keys(table, ramp_records.failed_of(ONE, 1)) == sorted(key for key, _ in marks)
-    assert keys(table, ramp_records.failed_of(ONE, 0)) == keys(table, ramp_records.failed_of(TWO)) == []
+    assert keys(table, ramp_records.read_sending(ONE)) == [sending]
+    assert table.list_slices(ramp_records.build_failed_prefix(ONE), ALL) == sorted(marks)
+    assert keys(table, ramp_records.build_failed_prefix(ONE, 1)) == sorted(key for key, _ in marks)
+    assert keys(table, ramp_records.build_failed_prefix(ONE, 0)) == keys(table, ramp_records.build_failed_prefix(TWO)) == []
     fold(table, (sending, None))
     assert not table.has_slices
     assert (everything(table), table.waiting, dict(table.controls)) == ({}, 0, {})

@@ -23,10 +23,10 @@ NEWER = {
     "block": (block_of(3)[0], b"\x92%c\xa1t" % (max(format_versions.BLOCK.reads) + 1)),
     "kind of control": (b"\x10hold/team/a", b"{}"),
     "version of a control": (b"\x10pause/all/", b'{"v":2,"since_ms":1}'),
-    "version of an action": (action_records.head_key(b"\x0a" * 8), b'{"v":2,"kind":"ramp"}'),
-    "version of letters that are sent": (ramp_records.sending_key(b"\x0a" * 8, 0, 0, 0), b"\x92\x02\x01"),
+    "version of an action": (action_records.build_head_key(b"\x0a" * 8), b'{"v":2,"kind":"ramp"}'),
+    "version of letters that are sent": (ramp_records.build_sending_key(b"\x0a" * 8, 0, 0, 0), b"\x92\x02\x01"),
     "version of a letter that failed again": (b"\x14" + b"\x0a" * 18, b"\x02" + bytes(8)),
-    "version of a slice": (action_records.slice_key(b"\x0a" * 8, 0, 0), b"\x92\x02\x01"),
+    "version of a slice": (action_records.build_slice_key(b"\x0a" * 8, 0, 0), b"\x92\x02\x01"),
 }
 
 

@@ -15,9 +15,9 @@ from retry.clock import wall_ms
 from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, ProducerSpent, TransactionAborted, TransactionFailed
 from retry.kafka import topics, transactional_producer
-from retry.kafka.client_config import Config, compressed_with_gzip, producer_config
+from retry.kafka.client_config import Config, add_gzip, producer_config
 from retry.kafka.local_broker import LocalBroker
-from retry.kafka.record_limits import batch_bytes, fits_compressed
+from retry.kafka.record_limits import fits_compressed, measure_batch
 from retry.kafka.refused_records import Anchor
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.record import Header, Headers
@@ -116,7 +116,7 @@ class OnBroker:
 
     def compressing_writer(self, transactional_id: str) -> Writer:
         """The same for what its topic takes only compressed."""
-        return self._made(compressed_with_gzip(self._config(transactional_id)))
+        return self._made(add_gzip(self._config(transactional_id)))
 
     def _config(self, transactional_id: str) -> Config:
         config = producer_config(self._settings, f"{self._run}-{transactional_id}")
@@ -425,9 +425,9 @@ def test_a_rehearsal_names_the_topics_for_which_transactions_are_refused_whole(l
 )
 @pytest.mark.parametrize("key", [None, b"", b"k" * 64])
 def test_a_record_is_too_large_by_one_byte(log: Log, writer: Writer, key: bytes | None, headers: Headers) -> None:
-    spare = NARROW_BYTES - batch_bytes(entry(log, key, b"x" * 1_000, *headers, to=log.narrow)) + 1_000
+    spare = NARROW_BYTES - measure_batch(entry(log, key, b"x" * 1_000, *headers, to=log.narrow)) + 1_000
     fits, larger = (entry(log, key, b"x" * size, *headers, to=log.narrow) for size in (spare, spare + 1))
-    assert [batch_bytes(e) for e in (fits, larger)] == [NARROW_BYTES, NARROW_BYTES + 1]
+    assert [measure_batch(e) for e in (fits, larger)] == [NARROW_BYTES, NARROW_BYTES + 1]
     committed(writer, fits)
     with pytest.raises(TransactionAborted):
         committed(writer, larger)
@@ -465,7 +465,7 @@ def test_what_is_told_to_fit_compressed_is_taken_compressed_and_what_is_larger_i
     headers: Headers = [("theirs", b"1"), ("null", None)]
     sized = (Entry(log.narrow, b"k", digits[:n], headers, None, "team") for n in range(len(digits), 0, -1))
     largest = next(each for each in sized if fits_compressed(each, NARROW_BYTES))
-    assert batch_bytes(largest) > 1.5 * NARROW_BYTES
+    assert measure_batch(largest) > 1.5 * NARROW_BYTES
     assert set(writer.rehearse_entries([largest], NOW_MS)) == {0}
     compressing = log.compressing_writer("sweep-gzip")
     compressing.open()

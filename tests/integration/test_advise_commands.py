@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 pytest.importorskip("pyspark")
 
 from retry.__main__ import main
-from retry.analytics.advice.evidence import survival
-from retry.analytics.spark_session import session
+from retry.analytics.advice.evidence import compute_survival
+from retry.analytics.spark_session import open_session
 from tests.support import sets
 from tests.support.events import KINDS, START_MS, Events, Kind, events
 from tests.support.report_schema import faults_of
@@ -46,7 +46,7 @@ def folder(truth: Events, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A folder with the sets, and the policy file of now. One Java process for all commands, as long as this session lasts."""
     data = tmp_path_factory.mktemp("data")
     (data / "policies.yaml").write_text(POLICIES)
-    with session("test-advise", memory="2g") as spark:
+    with open_session("test-advise", memory="2g") as spark:
         sets.write(spark, truth, data)
         yield data
 
@@ -204,7 +204,7 @@ def test_advice_has_fewer_retries_and_keeps_the_recoveries_of_the_truth(advised:
     chances = {(kind.team, kind.exception): _chances(kind) for kind in KINDS}
     before, after, recovers, kept = 0.0, 0.0, 0.0, 0.0
     for row in advised["advice"]:
-        left = survival(chances[row["team"], row["exception"]])
+        left = compute_survival(chances[row["team"], row["exception"]])
         before, after = before + sum(left[:-1]), after + sum(left[: row["attempts"]])
         recovers, kept = recovers + 1 - left[-1], kept + 1 - left[row["attempts"]]
         assert 1 - left[row["attempts"]] >= 0.99 * (1 - left[-1])

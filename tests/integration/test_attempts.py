@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from retry.analytics import attempts
 from retry.analytics.questions import fates, recovery
-from retry.analytics.questions.fates import histories
+from retry.analytics.questions.fates import list_histories
 from retry.analytics.schemas import ATTEMPT, LETTER, POSITION, SENT
 from tests.support import attempts as model
 from tests.support.events import events, rows
@@ -27,14 +27,14 @@ SETTLE_MS, UNTIL_MS = 1_000, 100_000
 
 def test_a_decision_that_was_written_twice_counts_once(spark: SparkSession) -> None:
     letters = [_letter("a", 1), {**_letter("a", 1), "kafka_offset": 7, "taken_ms": 9}, _letter("a", 1, source="other")]
-    found = attempts.distinct_decisions(_frame(spark, letters, LETTER))
+    found = attempts.select_distinct_decisions(_frame(spark, letters, LETTER))
     assert _values(found, "source", "kafka_offset") == [("a/1", 0), ("other", 0)]
 
 
 def test_what_came_back_is_the_next_attempt_of_the_lineage(spark: SparkSession) -> None:
     letters = [_letter("a", 1, taken_ms=10), _letter("a", 2, taken_ms=20), _park("a", 3, taken_ms=30)]
     letters.append(_letter("b", 2, taken_ms=25))
-    found = attempts.with_next_failure(attempts.distinct_decisions(_frame(spark, letters, LETTER)))
+    found = attempts.add_next_failure(attempts.select_distinct_decisions(_frame(spark, letters, LETTER)))
     assert _values(found, "id", "attempt", "back_ms", "back_as") == [
         ("a", 1, 20, "retry"), ("a", 2, 30, "park"), ("b", 2, None, None),
     ]  # fmt: skip
@@ -42,14 +42,14 @@ def test_what_came_back_is_the_next_attempt_of_the_lineage(spark: SparkSession) 
 
 def test_of_two_letters_with_one_name_as_many_fail_as_come_back(spark: SparkSession) -> None:
     letters = [_letter("a", 1, taken_ms=10), _letter("a", 1, taken_ms=11, source="twin"), _letter("a", 2, taken_ms=20)]
-    found = attempts.with_next_failure(attempts.distinct_decisions(_frame(spark, letters, LETTER)))
+    found = attempts.add_next_failure(attempts.select_distinct_decisions(_frame(spark, letters, LETTER)))
     assert _values(found, "source", "back_ms") == [("a/1", 20), ("a/2", None), ("twin", None)]
 
 
 def test_a_retry_lies_where_its_decision_says_and_nowhere_else(spark: SparkSession) -> None:
     letters = _frame(spark, [_letter("a", 1), _letter("b", 1), _letter("c", 1)], LETTER)
     sent = [_sent("a", 1, 5), _sent("a", 1, 5), _sent("b", 1, 6, topic="elsewhere"), _sent("c", 2, 7)]
-    found = attempts.on_target(letters, _frame(spark, sent, SENT))
+    found = attempts.add_target_record(letters, _frame(spark, sent, SENT))
     assert _values(found, "id", "sent_partition", "sent_offset", "sent_ms", "bytes") == [
         ("a", 0, 5, 130, 50), ("b", None, None, None, None), ("c", None, None, None, None),
     ]  # fmt: skip
@@ -60,8 +60,8 @@ def test_a_retry_is_passed_at_the_first_sample_beyond_it_of_its_own_group(spark:
     sent = [_sent("a", 1, 5), _sent("b", 1, 6), _sent("c", 1, 7), _sent("d", 1, 5, partition=1), _sent("e", 1, 4)]
     positions = [_position(5, 200), _position(6, 300), _position(7, 400)]
     positions += [_position(99, 50, group="other"), _position(8, 500, topic="x")]
-    lying = attempts.on_target(_frame(spark, letters, LETTER), _frame(spark, sent, SENT))
-    found = attempts.with_passed_ms(lying, _frame(spark, positions, POSITION))
+    lying = attempts.add_target_record(_frame(spark, letters, LETTER), _frame(spark, sent, SENT))
+    found = attempts.add_passed_ms(lying, _frame(spark, positions, POSITION))
     assert _values(found, "id", "passed_ms") == [("a", 300), ("b", 400), ("c", None), ("d", None), ("e", None)]
 
 
@@ -70,9 +70,9 @@ def test_a_group_is_known_that_was_ever_sampled_on_the_target_topic(spark: Spark
     letters.append(_letter("d", 1, target="elsewhere"))
     lying = _frame(spark, letters, LETTER)
     sampled = attempts.list_watched(_frame(spark, [_position(1, 1), _position(2, 2)], POSITION))
-    found = attempts.with_assumed(lying, sampled)
+    found = attempts.add_assumed(lying, sampled)
     assert _values(found, "id", "assumed") == [("a", False), ("b", True), ("c", True), ("d", True)]
-    assert _values(attempts.with_assumed(lying, ()), "assumed") == [(True,)] * 4
+    assert _values(attempts.add_assumed(lying, ()), "assumed") == [(True,)] * 4
 
 
 # Where it lies, when it was sent, passed and came back, and whether the group is unknown → fate and end.
@@ -97,20 +97,20 @@ def test_the_fate_of_an_attempt(spark: SparkSession) -> None:
     seen = spark.createDataFrame([(n, *seen) for n, (seen, _) in enumerate(FATES)], columns)
     lying = _frame(spark, [_letter("a", n) for n in range(len(FATES))], LETTER).join(seen, on="attempt")
     more = ("'retry' back_as", "1L bytes", "policy first_policy")
-    found = attempts.fates(lying.selectExpr("*", *more), settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
+    found = attempts.decide_fates(lying.selectExpr("*", *more), settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
     assert found.columns == ATTEMPT.names
     assert [tuple(row) for row in found.orderBy("attempt").select("fate", "ended_ms").collect()] == [fate for _, fate in FATES]
 
 
 def test_the_delay_is_what_was_decided_and_else_counted_from_the_failure(spark: SparkSession) -> None:
-    decisions = attempts.distinct_decisions(_frame(spark, [_letter("a", 1), _letter("b", 1, delay_ms=7)], LETTER))
+    decisions = attempts.select_distinct_decisions(_frame(spark, [_letter("a", 1), _letter("b", 1, delay_ms=7)], LETTER))
     found = attempts.compute_attempts(decisions, _frame(spark, [], SENT), _frame(spark, [], POSITION), until_ms=UNTIL_MS)
     assert _values(found, "id", "delay_ms") == [("a", 90), ("b", 7)]
 
 
 def test_parked_is_what_was_given_up_on_with_its_reason(spark: SparkSession) -> None:
     letters = [_letter("a", 1), _park("a", 2, taken_ms=30), _park("b", 1, reason="rule")]
-    found = attempts.select_parked(attempts.distinct_decisions(_frame(spark, letters, LETTER)))
+    found = attempts.select_parked(attempts.select_distinct_decisions(_frame(spark, letters, LETTER)))
     assert _values(found, "id", "attempt", "parked_ms", "reason") == [("a", 2, 30, "max_attempts"), ("b", 1, 1, "rule")]
 
 
@@ -119,11 +119,11 @@ def test_a_lineage_ends_as_its_newest_letter(spark: SparkSession) -> None:
         _letter("once", 1), _letter("twice", 1), _letter("twice", 2, taken_ms=50), _letter("given up", 1),
         _park("given up", 2, taken_ms=60), _park("too old", 1, reason="max_age"),
     ]  # fmt: skip
-    decisions = attempts.distinct_decisions(_frame(spark, letters, LETTER))
+    decisions = attempts.select_distinct_decisions(_frame(spark, letters, LETTER))
     sent = _frame(spark, [_sent("once", 1, 0), _sent("twice", 1, 1)], SENT)
     positions = _frame(spark, [_position(9, 150)], POSITION)
     made = attempts.compute_attempts(decisions, sent, positions, settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
-    assert _values(histories(made, attempts.select_parked(decisions)), "id", "fate") == [
+    assert _values(list_histories(made, attempts.select_parked(decisions)), "id", "fate") == [
         ("given up", "parked"), ("once", "recovered"), ("too old", "expired"), ("twice", "waiting"),
     ]  # fmt: skip
 
@@ -135,7 +135,7 @@ def test_the_last_thing_that_operators_decided_of_a_letter_stands(spark: SparkSe
         dropped, _acted(dropped, "discard", "discard", target="app-discarded"),
         twice, _acted(twice, "discard", "discard"), _acted(twice, "undo", "retry", taken_ms=80, action="0b", due_ms=100),
     ]  # fmt: skip
-    decisions = attempts.distinct_decisions(_frame(spark, letters, LETTER))
+    decisions = attempts.select_distinct_decisions(_frame(spark, letters, LETTER))
     sent = [_sent("moved", 1, 0, due_ms=110), _sent("elsewhere", 1, 0, topic="slow", due_ms=110), _sent("twice", 1, 1)]
     made = attempts.compute_attempts(
         decisions, _frame(spark, sent, SENT), _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
@@ -148,7 +148,7 @@ def test_the_last_thing_that_operators_decided_of_a_letter_stands(spark: SparkSe
     ]
     parked = attempts.select_parked(decisions)
     assert _values(parked, "id", "decision", "stands", "exception") == [("dropped", "discard", True, "Gateway")]
-    assert _values(histories(made, parked), "id", "fate") == [
+    assert _values(list_histories(made, parked), "id", "fate") == [
         ("dropped", "discarded"), ("elsewhere", "recovered"), ("moved", "recovered"), ("twice", "recovered"),
     ]  # fmt: skip
 
@@ -159,7 +159,7 @@ def test_a_letter_that_was_returned_is_not_parked_and_policies_are_judged_withou
     letters += [_acted(_park(id_, 2, failed_ms=20), "retry", "return", target="orders.retry") for id_ in ("mended", "broken")]
     # It fails once more and parks at once, as a letter of its own.
     letters.append(_park("broken", 3, failed_ms=140, taken_ms=145))
-    decisions = attempts.distinct_decisions(_frame(spark, letters, LETTER))
+    decisions = attempts.select_distinct_decisions(_frame(spark, letters, LETTER))
     sent = [_sent(id_, 1, n) for n, id_ in enumerate(("mended", "broken", "rests"))]
     sent += [_sent("mended", 2, 3, due_ms=110), _sent("broken", 2, 4, due_ms=110)]
     made = attempts.compute_attempts(
@@ -172,7 +172,7 @@ def test_a_letter_that_was_returned_is_not_parked_and_policies_are_judged_withou
     assert _values(parked, "id", "attempt", "stands", "by_policy") == [
         ("broken", 2, False, True), ("broken", 3, True, False), ("mended", 2, False, True), ("rests", 2, True, True),
     ]  # fmt: skip
-    assert _values(histories(made, parked), "id", "fate", "retries") == [
+    assert _values(list_histories(made, parked), "id", "fate", "retries") == [
         ("broken", "parked", 2), ("mended", "recovered", 2), ("rests", "parked", 1),
     ]  # fmt: skip
     assert _values(fates.count_acted_by_kind(made, parked), "action_kind", "letters", "recovered", "failed", "parked") == [
@@ -187,13 +187,13 @@ def test_a_letter_that_was_returned_is_not_parked_and_policies_are_judged_withou
 def test_whatever_was_written_spark_and_plain_python_say_the_same(spark: SparkSession, seed: int) -> None:
     letters, sent, positions = _muddle(random.Random(seed), 400)
     wanted = model.attempts(letters, sent, positions, settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
-    decisions = attempts.distinct_decisions(_frame(spark, letters, LETTER))
+    decisions = attempts.select_distinct_decisions(_frame(spark, letters, LETTER))
     made = attempts.compute_attempts(
         decisions, _frame(spark, sent, SENT), _frame(spark, positions, POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
     ).persist()  # fmt: skip
     assert {row["fate"] for row in wanted} == {"waiting", "pending", "recovered", "failed"}
     assert _values(made, *ATTEMPT.names) == _sorted(tuple(row[name] for name in ATTEMPT.names) for row in wanted)
-    lived = histories(made, attempts.select_parked(decisions)).collect()
+    lived = list_histories(made, attempts.select_parked(decisions)).collect()
     assert {row["id"]: row["fate"] for row in lived} == model.lineages(letters, wanted)
 
 
@@ -202,7 +202,7 @@ def test_of_generated_letters_the_truth_is_found(spark: SparkSession) -> None:
     made = events(3_000, seed=4)
     sets = ((made.letters, LETTER), (made.sent, SENT), (made.positions, POSITION))
     letters, sent, positions = (_frame(spark, found, schema) for found, schema in sets)
-    decisions = attempts.distinct_decisions(letters)
+    decisions = attempts.select_distinct_decisions(letters)
     found = attempts.compute_attempts(decisions, sent, positions, until_ms=made.until_ms).persist()
     recovered = found.where("fate = 'recovered'").groupBy("team", "exception", "attempt").count().collect()
     assert Counter({tuple(row[:3]): row[3] for row in recovered}) == made.recovered

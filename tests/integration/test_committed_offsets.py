@@ -100,7 +100,7 @@ sys.exit(3)
 @pytest.fixture
 def groups(broker: LocalBroker) -> consumer_groups.Committed:
     """Asks a broker."""
-    client = client_config.admin(Settings(bootstrap_servers=broker.bootstrap_servers))
+    client = client_config.connect_admin(Settings(bootstrap_servers=broker.bootstrap_servers))
     assert isinstance(client, IsolatedAdminClient)
     return consumer_groups.Committed(client)
 
@@ -204,7 +204,7 @@ def test_the_process_ends_with_who_asks(broker: LocalBroker) -> None:
 def test_a_client_that_is_given_up_asks_no_more(broker: LocalBroker) -> None:
     client = IsolatedAdminClient({"bootstrap.servers": broker.bootstrap_servers, "logger": QUIET})
     before = set(asking(os.getpid()))
-    consumer_groups.positions(client, "nobody's")
+    consumer_groups.read_positions(client, "nobody's")
     (process,) = set(asking(os.getpid())) - before
     assert before == set(asking(os.getpid())) - {process}
     del client

@@ -95,7 +95,7 @@ def test_a_stream_that_read_the_list_before_the_switch_undoes_the_merge_and_noth
 
     with monkeypatch.context() as patched:
         patched.setattr(FileList, "replace", late)
-        patched.setattr(compact, "small_by_folder", _once(compact.small_by_folder))
+        patched.setattr(compact, "choose_small_files", _once(compact.choose_small_files))
         assert _letters(letters).merged == 10 * letters.FOLDERS
     # The list that counts is the stream's; what was merged for nothing does not count.
     assert len(letters.counting()) == 20 * letters.FOLDERS

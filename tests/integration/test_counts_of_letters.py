@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from retry.clock import wall_ms
 from retry.kafka import client_config, offset_ranges
 from retry.kafka.local_broker import LocalBroker
-from retry.kafka.topic_ends import newest_records
+from retry.kafka.topic_ends import read_newest_records
 from retry.operations.cluster import Cluster
 from retry.operations.discover import look
 from retry.operations.discover.policy_text import discover, facts_of
@@ -90,13 +90,13 @@ def test_letters_of_a_larger_topic_are_reckoned_from_those_that_were_read(
 def test_the_newest_that_was_sent_is_found_behind_ends_of_transactions(transactional: Deployment) -> None:
     (topic,) = transactional.dead_letters
     settings = Settings(bootstrap_servers=transactional.bootstrap_servers)
-    values = [message.value() for message, _ in newest_records(settings, topic, lambda _partitions: 12)]
+    values = [message.value() for message, _ in read_newest_records(settings, topic, lambda _partitions: 12)]
     assert values == [b"%d" % n for n in range(LETTERS - 12, LETTERS)]
 
 
 def test_the_first_records_of_a_span_are_read_and_no_more(transactional: Deployment, broker: LocalBroker) -> None:
     (topic,) = transactional.dead_letters
     cluster = Cluster(Settings(bootstrap_servers=broker.bootstrap_servers))
-    spans = list(offset_ranges.readable_spans(client_config.admin(cluster.settings), topic, [0]).values())
+    spans = list(offset_ranges.find_readable_spans(client_config.connect_admin(cluster.settings), topic, [0]).values())
     read = [message.offset() for batch in offset_ranges.read_batches(cluster.reader, spans, records_max=5) for message in batch]
     assert read == [0, 2, 4, 6, 8]

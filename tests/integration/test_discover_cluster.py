@@ -20,7 +20,7 @@ from retry.kafka import consumer_groups, offset_ranges
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.topics import describe
 from retry.policies.policy_file import load
-from retry.policies.topic_names import topic_fault
+from retry.policies.topic_names import find_topic_fault
 from tests.support.committed_offsets import commit_offsets
 from tests.support.process import ROOT
 from tests.support.reading import QUIET, admin
@@ -53,7 +53,7 @@ def letters(own: LocalBroker) -> dict[str, list[dict[str, Any]]]:
             letter = json.loads(line)
             by_topic.setdefault(prefix + letter["topic"], []).append(letter)
     origins = {letter["expect"].get("origin_topic") for of in by_topic.values() for letter in of} - {None, *by_topic}
-    made = [*by_topic, *sorted(name for name in origins if topic_fault(name) is None)]
+    made = [*by_topic, *sorted(name for name in origins if find_topic_fault(name) is None)]
     create_all(admin(own.bootstrap_servers), [NewTopic(name, 2, 1, config=KEPT) for name in made])
     producer = Producer({"bootstrap.servers": own.bootstrap_servers, "logger": QUIET})
     for topic, of in by_topic.items():
@@ -90,8 +90,8 @@ def state(servers: str) -> dict[str, object]:
     groups = consumer_groups.list_groups(client)
     return {
         "topics": describe(client, {topic for topic, _ in places}),
-        "ends": offset_ranges.offsets_at(client, places, OffsetSpec.latest(), 20),
-        "groups": {group: consumer_groups.positions(client, group) for group in groups},
+        "ends": offset_ranges.find_offsets_at(client, places, OffsetSpec.latest(), 20),
+        "groups": {group: consumer_groups.read_positions(client, group) for group in groups},
     }  # fmt: skip
 
 

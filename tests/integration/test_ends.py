@@ -36,7 +36,7 @@ def _write(producer: Producer, place: tuple[str, int], records: int, *, commit: 
 
 
 def opened(settings: Settings, deployment: Deployment) -> KafkaCluster:
-    admin, changelog = client_config.admin(settings), deployment.names.changelog
+    admin, changelog = client_config.connect_admin(settings), deployment.names.changelog
     topic_id = topics.describe(admin, [changelog])[changelog].topic_id
     return KafkaCluster(settings, admin, "a-worker", ChangelogIdentity(admin, changelog, topic_id))
 

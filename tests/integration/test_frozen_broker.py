@@ -36,11 +36,11 @@ class Asking:
     """A thread that asks where partitions end, again and again, as the watchdog of a worker does."""
 
     def __init__(self, bootstrap_servers: str, topic: NewTopic) -> None:
-        about = settings.from_environment({"RETRY_BOOTSTRAP_SERVERS": bootstrap_servers})
+        about = settings.read_settings({"RETRY_BOOTSTRAP_SERVERS": bootstrap_servers})
         self._partitions: set[Partition] = {(topic.topic, n) for n in range(topic.num_partitions)}
-        first = client_config.admin(about)
+        first = client_config.connect_admin(about)
         create_all(first, [topic])
-        self._admin, self._end = RenewedAdmin(first, partial(client_config.admin, about)), threading.Event()
+        self._admin, self._end = RenewedAdmin(first, partial(client_config.connect_admin, about)), threading.Event()
         self.answered_at_s = 0.0
         threading.Thread(target=self._run, daemon=True).start()
 

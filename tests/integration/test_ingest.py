@@ -32,7 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 from retry.analytics import attempts, datasets, decode, ingest, schemas, spark_kafka_options
 from retry.analytics.ingest import Ingest
 from retry.analytics.schemas import ATTEMPT, LETTER, OUTCOME
-from retry.jars import jars
+from retry.jars import fetch_jars
 
 pytestmark = pytest.mark.check
 
@@ -59,7 +59,7 @@ def test_letters_that_are_told_of_together_are_a_row_each(spark: SparkSession) -
     expected = [*outcomes.read(first), ROW, *outcomes.read(second)]
     assert [row.pop("kafka_offset") for row in found] == places
     assert [{name: row[name] for name in OUTCOME.names} for row in found] == expected
-    assert decode.aside(records, "app-outcomes").count() == 0
+    assert decode.select_unreadable(records, "app-outcomes").count() == 0
     assert len(told) == 2
 
 
@@ -74,7 +74,9 @@ def test_what_an_action_has_decided_is_read_with_the_action(spark: SparkSession)
     assert [{name: row[name] for name in OUTCOME.names} for row in found] == outcomes.read(value)
     # One that is to be sent is due at some time.
     (undue,) = outcomes.encode_outcomes(defaultdict(list, {shared: [(b"ff", 1, 5, 7, None)]}), 1_500, by)
-    assert [row["why"] for row in decode.aside(_records(spark, (None, undue)), "app-outcomes").collect()] == ["unreadable"]
+    assert [row["why"] for row in decode.select_unreadable(_records(spark, (None, undue)), "app-outcomes").collect()] == [
+        "unreadable"
+    ]
 
 
 def test_a_record_of_many_letters_of_which_one_cannot_be_read_is_put_aside_whole(spark: SparkSession) -> None:
@@ -89,7 +91,7 @@ def test_a_record_of_many_letters_of_which_one_cannot_be_read_is_put_aside_whole
         {**record, "letters": [*record["letters"], {}]},
     ]  # fmt: skip
     records = _records(spark, *((None, each) for each in wrong))
-    found = decode.aside(records, "app-outcomes").orderBy("kafka_offset").collect()
+    found = decode.select_unreadable(records, "app-outcomes").orderBy("kafka_offset").collect()
     assert [(row["kafka_offset"], row["why"]) for row in found] == [(n, "unreadable") for n in range(len(wrong))]
     assert decode.decode_letters(records).count() == 0
 
@@ -105,7 +107,7 @@ def _packed() -> list[bytes]:
 
 def test_positions_are_told_from_letters_by_their_key(spark: SparkSession) -> None:
     records = _records(spark, ("k", TOLD), ("position", SAMPLE), ("position", TOLD), (None, TOLD))
-    (found,) = decode.positions(records).collect()
+    (found,) = decode.select_positions(records).collect()
     assert {name: found[name] for name in SAMPLE} == SAMPLE
     assert [row["kafka_offset"] for row in decode.decode_letters(records).orderBy("kafka_offset").collect()] == [0, 3]
 
@@ -118,12 +120,12 @@ def test_what_cannot_be_read_is_put_aside_with_the_reason(spark: SparkSession) -
         ("position", {**SAMPLE, "offset": None}), ("position", {**SAMPLE, "v": 9}),
     ]  # fmt: skip
     records = _records(spark, ("k", TOLD), *wrong, ("position", SAMPLE))
-    found = decode.aside(records, "app-outcomes").orderBy("kafka_offset").collect()
+    found = decode.select_unreadable(records, "app-outcomes").orderBy("kafka_offset").collect()
     assert [row["kafka_offset"] for row in found] == list(range(1, len(wrong) + 1))
     newer = {10: "version 2", 11: "version 6", 14: "version 9"}
     assert {row["kafka_offset"]: row["why"] for row in found if row["why"] != "unreadable"} == newer
     assert (bytes(found[3]["value"]), found[3]["key"]) == (b"\xff\xfe", None)
-    assert decode.decode_letters(records).count() + decode.positions(records).count() + len(found) == records.count()
+    assert decode.decode_letters(records).count() + decode.select_positions(records).count() + len(found) == records.count()
 
 
 def test_a_retry_is_read_from_its_headers_and_others_are_left_alone(spark: SparkSession) -> None:
@@ -136,13 +138,13 @@ def test_a_retry_is_read_from_its_headers_and_others_are_left_alone(spark: Spark
         "timestamp_ms": 1_500, "bytes": size + len("retry-due-ms1000"), "team": "shop",
     }  # fmt: skip
     assert (second["due_ms"], second["bytes"]) == (None, size + len("note"))
-    (wrong,) = decode.aside(records, "app-outcomes").collect()
+    (wrong,) = decode.select_unreadable(records, "app-outcomes").collect()
     assert (wrong["kafka_offset"], wrong["why"]) == (2, "retry-attempt is no number")
 
 
 def test_a_day_begins_at_midnight_in_greenwich(spark: SparkSession) -> None:
     moments = [(0,), (86_399_999,), (86_400_000,), (-1,), (1 << 62,)]
-    days = spark.createDataFrame(moments, "ms long").select(decode.day("ms").cast("string")).collect()
+    days = spark.createDataFrame(moments, "ms long").select(decode.find_day("ms").cast("string")).collect()
     assert [row[0] for row in days] == ["1970-01-01", "1970-01-01", "1970-01-02", "1970-01-01", "9999-12-31"]
 
 
@@ -176,18 +178,18 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
         days[watched] = min(_day(each["at_ms"]), days.get(watched, date.max))
     assert noted.watched == days
     assert (noted.letters_batch, noted.positions_batch) == (1, 1)
-    found = datasets.from_parquet(spark, str(ingesting.data))
+    found = datasets.read_parquet(spark, str(ingesting.data))
     whole = [list(getattr(first, name)) + list(getattr(later, name)) for name in ("letters", "sent", "positions")]
     told = model.attempts(*whole, settle_ms=SETTLE_MS, until_ms=later.until_ms)
-    decisions = attempts.distinct_decisions(found.letters)
+    decisions = attempts.select_distinct_decisions(found.letters)
     asked = attempts.compute_attempts(decisions, found.sent, found.positions, until_ms=later.until_ms)
     names = [name for name in ATTEMPT.names if name not in ("sent_ms", "bytes", "ended_ms")]
     assert sorted(map(tuple, asked.select(*names).collect()), key=repr) == sorted(rows(told, names), key=repr)
     assert {folder.name for folder in (ingesting.data / "letters").glob("day=2026-06-01/*")} >= {"team=billing"}
-    there = datasets.from_kafka(spark, spark_kafka_options.options(ingesting.servers, {}), ingesting.outcomes)
+    there = datasets.read_kafka(spark, spark_kafka_options.build_options(ingesting.servers, {}), ingesting.outcomes)
     assert [frame.count() for frame in there[:3]] == [frame.count() for frame in found[:3]]
     assert there.watched == found.watched == noted.watched
-    of_day = found.letters.where(decode.day("taken_ms") == "2026-06-01").count()
+    of_day = found.letters.where(decode.find_day("taken_ms") == "2026-06-01").count()
     shutil.rmtree(ingesting.data / "letters" / "day=2026-06-01")
     assert job.run() == nothing
     assert datasets.read_set(spark, str(ingesting.data), datasets.LETTERS).count() == len(whole[0]) + 1 - of_day
@@ -213,7 +215,7 @@ def test_whatever_a_team_is_called_its_letters_and_retries_are_ingested_and_it_i
     _send_of_teams(ingesting, TEAMS, retried)
     wanted = {"letters": len(TEAMS), "retries": len(TEAMS), "positions": 0, "aside": 0}
     assert _ingest(ingesting, spark, [retried]).run() == wanted
-    found = datasets.from_parquet(spark, str(ingesting.data))
+    found = datasets.read_parquet(spark, str(ingesting.data))
     assert sorted(row["team"] for row in found.letters.select("team").collect()) == sorted(TEAMS)
     # A policy is named team/topic.
     of_policies = [team.partition("/")[0] for team in TEAMS]
@@ -255,18 +257,18 @@ def test_what_was_undone_is_not_there_and_the_end_of_observation_is_that_of_the_
     job = _ingest(ingesting, spark, ["nothing.retry"])
     # A commit is answered before its marker is in the partition.
     await_that("what was committed is there, alone", lambda: job.run()["letters"] == 1)
-    found = datasets.from_parquet(spark, str(ingesting.data))
-    decisions = attempts.distinct_decisions(found.letters)
+    found = datasets.read_parquet(spark, str(ingesting.data))
+    decisions = attempts.select_distinct_decisions(found.letters)
     (fate,) = attempts.compute_attempts(decisions, found.sent, found.positions, until_ms=found.until_ms).collect()
     assert (fate["fate"], fate["ended_ms"], found.until_ms > TOLD["taken_ms"]) == ("waiting", found.until_ms, True)
 
 
 def test_nothing_ingested_and_no_broker_are_said_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(RetryError, match="run `retry analytics ingest"):
-        datasets.from_parquet(spark, str(tmp_path))
+        datasets.read_parquet(spark, str(tmp_path))
     soon = {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "1000"}
     with pytest.raises(RetryError, match="cannot be ingested") as error:
-        Ingest(spark, spark_kafka_options.options("127.0.0.1:1", {}) | soon, "app-outcomes", str(tmp_path)).run()
+        Ingest(spark, spark_kafka_options.build_options("127.0.0.1:1", {}) | soon, "app-outcomes", str(tmp_path)).run()
     assert "\n" not in str(error.value)
 
 
@@ -282,7 +284,7 @@ def test_submitted_to_a_cluster_it_says_no_secret_to_logs_plans_or_checkpoint(in
     done = subprocess.run(
         [
             str(_spark_home() / "bin" / "spark-submit"), "--master", "local-cluster[1,1,1024]",
-            "--jars", ",".join(map(str, jars("spark"))), "--conf", "spark.eventLog.enabled=true",
+            "--jars", ",".join(map(str, fetch_jars("spark"))), "--conf", "spark.eventLog.enabled=true",
             "--conf", "spark.eventLog.compress=false",
             "--conf", f"spark.eventLog.dir={logged.as_uri()}", "--conf", "spark.driver.host=127.0.0.1",
             str(ROOT / "examples" / "spark_job.py"), "analytics", "ingest", ingesting.data.as_uri(),
@@ -306,7 +308,7 @@ def _spark_home() -> Path:
 
 
 def _ingest(ingesting: Ingesting, spark: SparkSession, retry_topics: list[str] | None = None) -> Ingest:
-    options = spark_kafka_options.options(ingesting.servers, {})
+    options = spark_kafka_options.build_options(ingesting.servers, {})
     return Ingest(spark, options, ingesting.outcomes, str(ingesting.data), retry_topics=retry_topics or ())
 
 

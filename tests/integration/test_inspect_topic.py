@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from retry.delay_queue.envelopes import HEADERS_MAX
-from retry.intake.attempts import to_header
+from retry.intake.attempts import format_retry_id
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment, await_that
 from tests.support.letters import Headers, Sender
@@ -36,8 +36,8 @@ LETTERS: list[tuple[bytes | None, bytes | None, Headers]] = [
     (b"spring", b"1", SPRING),
     (b"connect", b"2", CONNECT),
     (None, b"3", []),
-    (b"late", None, [("retry-attempt", b"3"), ("retry-id", to_header(7, "testers"))]),
-    (b"second", b"5", [("retry-attempt", b"1"), ("retry-id", to_header(8, "testers"))]),
+    (b"late", None, [("retry-attempt", b"3"), ("retry-id", format_retry_id(7, "testers"))]),
+    (b"second", b"5", [("retry-attempt", b"1"), ("retry-id", format_retry_id(8, "testers"))]),
     (b"forged", b"6", [("retry-attempt", b"NaN")]),
 ]
 

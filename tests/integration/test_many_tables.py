@@ -24,7 +24,7 @@ def test_a_few_rows_in_each_of_many_tables_make_no_more_files(tmp_path: Path, mo
         identities = [Identity("cluster", "topic", n) for n in range(TABLES)]
         tables = [opened.enter_context(closing(RocksTable(tmp_path / str(i.partition), i, memory))) for i in identities]
         for number in range(ROWS):
-            key = entry_keys.build_key(number, entry_keys.key_stem("letters", 0), number)
+            key = entry_keys.build_key(number, entry_keys.build_key_stem("letters", 0), number)
             for table in tables:
                 table.apply_records([(key, b"v" * 600)], number + 1, NOW_MS)
         assert [table.waiting for table in tables] == [ROWS] * TABLES

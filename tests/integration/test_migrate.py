@@ -23,7 +23,7 @@ from retry.kafka.offset_ranges import Span
 from retry.operations.cluster import Cluster
 from retry.operations.migrate import move
 from retry.operations.migrate.move import Move
-from retry.operations.migrate.plan import Conversion, UnreadRecords, of_cronsumer
+from retry.operations.migrate.plan import Conversion, UnreadRecords, convert_cronsumer_headers
 from retry.settings import Settings
 from tests.conftest import Deploy
 from tests.fixtures import make_letters
@@ -326,14 +326,14 @@ def test_a_consumer_that_joins_meanwhile_ends_the_move_and_every_record_is_befor
         "bootstrap.servers": deployment.bootstrap_servers, "group.id": group, "enable.auto.commit": False, "logger": QUIET,
         "partition.assignment.strategy": "cooperative-sticky",
     })  # fmt: skip
-    disturbed = Disturbed(cluster, waits, Conversion(of_cronsumer, target, others=False), leave=False, guest=guest)
+    disturbed = Disturbed(cluster, waits, Conversion(convert_cronsumer_headers, target, others=False), leave=False, guest=guest)
     with pytest.raises(MigrationStopped, match="another consumer has joined the group"):
         disturbed.run()
     disturbed.ended.set()
     disturbed.joining.join()
     came = letters(deployment)
     assert 0 < len(came) == disturbed.moved < count
-    committed = consumer_groups.positions(cluster.admin, group)
+    committed = consumer_groups.read_positions(cluster.admin, group)
     assert {record.header("retry-migrated-from") for record in came} == {
         f"{topic}/{n}/{offset}" for (_, n), end in committed.items() for offset in range(end)
     }
@@ -353,11 +353,14 @@ def test_behind_a_quota_that_is_slower_than_a_transaction_all_is_moved_in_smalle
     limit_producer(deployment.bootstrap_servers, deployment.app_id, 200_000)
     cluster = Cluster(Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id))
     moved = Move(
-        cluster, UnreadRecords(group, [Span(topic, 0, 0, count)]), Conversion(of_cronsumer, target, others=False), leave=False
+        cluster,
+        UnreadRecords(group, [Span(topic, 0, 0, count)]),
+        Conversion(convert_cronsumer_headers, target, others=False),
+        leave=False,
     )
     with caplog.at_level("INFO", "retry.operations.migrate"):
         moved.run()
     assert "records take longer than a transaction lives" in caplog.text
     assert (moved.moved, moved.left) == (count, 0)
     assert [record.key for record in letters(deployment)] == [b"%d" % n for n in range(count)]
-    assert consumer_groups.positions(cluster.admin, group) == {(topic, 0): count}
+    assert consumer_groups.read_positions(cluster.admin, group) == {(topic, 0): count}

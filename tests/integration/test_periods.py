@@ -19,10 +19,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from retry.analytics import datasets, schemas
-from retry.analytics.decisions import FOR_FEW_ROWS, Decisions, configured_to_ask, decisions
+from retry.analytics.decisions import FOR_FEW_ROWS, Decisions, build_decisions, configure_for_questions
 from retry.analytics.findings import findings, select_team
 from retry.analytics.questions import policies
-from retry.analytics.questions.fates import histories
+from retry.analytics.questions.fates import list_histories
 from retry.analytics.schemas import PARKED, Watched
 from retry.cli.analytics_options import list_days_missing
 from tests.support import attempts as model
@@ -54,18 +54,20 @@ def data(spark_sessions: Callable[[], SparkSession], lived: Events, tmp_path_fac
 def test_of_a_period_the_days_before_it_are_not_read_and_the_answers_are_those_of_all_days(
     spark: SparkSession, lived: Events, data: Path
 ) -> None:
-    recorded = datasets.from_parquet(spark, str(data)).select_period()
-    of_all = _fates(decisions(recorded, settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts)
+    recorded = datasets.read_parquet(spark, str(data)).select_period()
+    of_all = _fates(build_decisions(recorded, settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts)
     for name in ("letters", "retries"):
         _spoil(data / name, SINCE_MS - DAY_MS)
     with pytest.raises((PySparkException, Py4JError)):
-        datasets.from_parquet(spark, str(data)).letters.select("id").collect()
-    found = datasets.from_parquet(spark, str(data)).select_period(SINCE_MS)
-    assert _fates(decisions(found, settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts) == of_all
+        datasets.read_parquet(spark, str(data)).letters.select("id").collect()
+    found = datasets.read_parquet(spark, str(data)).select_period(SINCE_MS)
+    assert _fates(build_decisions(found, settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts) == of_all
     assert {each[0] for each in of_all} == {x["id"] for x in lived.sent if _first_ms(lived)[x["id"]] >= SINCE_MS}
     # A group that has committed nothing since is watched all the same.
     quiet = found._replace(positions=found.positions.limit(0))
-    assert {row["assumed"] for row in decisions(quiet, settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts.collect()} == {False}
+    assert {row["assumed"] for row in build_decisions(quiet, settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts.collect()} == {
+        False
+    }
 
 
 def test_until_a_time_is_what_was_recorded_before_it_and_the_days_after_it_are_not_read(
@@ -76,7 +78,7 @@ def test_until_a_time_is_what_was_recorded_before_it_and_the_days_after_it_are_n
     until_ms = 1 + next(x["taken_ms"] for x in lived.letters if x["attempt"] == 4 and x["taken_ms"] > START_MS + 2 * DAY_MS)
     for name in ("letters", "retries", "positions"):
         _spoil(tmp_path / name, START_MS + 4 * DAY_MS, later=True)
-    found = datasets.from_parquet(spark, str(tmp_path)).select_period(until_ms=until_ms)
+    found = datasets.read_parquet(spark, str(tmp_path)).select_period(until_ms=until_ms)
     assert found.until_ms == until_ms
     known = [
         [row for row in rows if row[when] < until_ms]
@@ -84,7 +86,7 @@ def test_until_a_time_is_what_was_recorded_before_it_and_the_days_after_it_are_n
     ]
     told = model.attempts(*known, settle_ms=SETTLE_MS, until_ms=until_ms)
     wanted = sorted((row["id"], row["attempt"], row["fate"], row["ended_ms"]) for row in told)
-    assert _fates(decisions(found, settle_ms=SETTLE_MS).attempts) == wanted
+    assert _fates(build_decisions(found, settle_ms=SETTLE_MS).attempts) == wanted
     assert {"pending", "waiting"} & {row[2] for row in wanted}
 
 
@@ -93,7 +95,7 @@ def test_a_report_is_a_few_jobs_and_reads_letters_retries_and_samples_once(
 ) -> None:
     sets.write(spark, lived, tmp_path)
     jobs, plans = _jobs(spark), len(_plans(spark))
-    answers = findings(spark, decisions(datasets.from_parquet(spark, str(tmp_path)).select_period(), settle_ms=SETTLE_MS))
+    answers = findings(spark, build_decisions(datasets.read_parquet(spark, str(tmp_path)).select_period(), settle_ms=SETTLE_MS))
     assert answers["totals"]["letters"] == 210
     assert 0 < _jobs(spark) - jobs <= JOBS_MAX
     assert _scans(_plans(spark)[plans:], tmp_path) == {"letters": 1, "retries": 1, "positions": 1}
@@ -103,9 +105,9 @@ def test_beside_the_period_before_each_of_both_reads_its_own_days_once(
     spark: SparkSession, lived: Events, tmp_path: Path
 ) -> None:
     sets.write(spark, lived, tmp_path)
-    recorded, plans = datasets.from_parquet(spark, str(tmp_path)), len(_plans(spark))
-    before = decisions(recorded.select_period(START_MS, SINCE_MS), settle_ms=SETTLE_MS)
-    now = decisions(recorded.select_period(SINCE_MS), settle_ms=SETTLE_MS, since_ms=SINCE_MS)
+    recorded, plans = datasets.read_parquet(spark, str(tmp_path)), len(_plans(spark))
+    before = build_decisions(recorded.select_period(START_MS, SINCE_MS), settle_ms=SETTLE_MS)
+    now = build_decisions(recorded.select_period(SINCE_MS), settle_ms=SETTLE_MS, since_ms=SINCE_MS)
     answers = findings(spark, now, before=before)
     assert sum(row["letters"] for row in answers["changed"]) == answers["totals"]["letters"]
     assert sum(row["letters_before"] for row in answers["changed"]) == before.histories.count()
@@ -135,8 +137,8 @@ def test_a_letter_of_another_time_does_not_stretch_the_period(spark: SparkSessio
 def test_the_answers_of_one_team_are_those_of_its_letters_alone(spark: SparkSession, lived: Events, tmp_path: Path) -> None:
     # Files of the set that the other tests share are spoilt by some of them.
     sets.write(spark, lived, tmp_path)
-    recorded = datasets.from_parquet(spark, str(tmp_path))
-    made = decisions(recorded.select_period(SINCE_MS), settle_ms=SETTLE_MS, since_ms=SINCE_MS)
+    recorded = datasets.read_parquet(spark, str(tmp_path))
+    made = build_decisions(recorded.select_period(SINCE_MS), settle_ms=SETTLE_MS, since_ms=SINCE_MS)
     whole = findings(spark, made)
     assert sum(row["letters"] for row in whole["teams"]) == whole["totals"]["letters"]
     for row in whole["teams"]:
@@ -158,7 +160,7 @@ def test_retries_of_groups_that_were_never_sampled_are_named(spark: SparkSession
 
 def _decide(spark: SparkSession, lived: Events, folder: Path) -> Decisions:
     sets.write(spark, lived, folder)
-    return decisions(datasets.from_parquet(spark, str(folder)).select_period(), settle_ms=SETTLE_MS)
+    return build_decisions(datasets.read_parquet(spark, str(folder)).select_period(), settle_ms=SETTLE_MS)
 
 
 def test_groups_are_those_that_were_sampled_before_the_end_whether_a_pass_has_noted_them_or_not(
@@ -172,7 +174,7 @@ def test_groups_are_those_that_were_sampled_before_the_end_whether_a_pass_has_no
     late = Watched("late", lived.positions[0]["topic"])
     for watched in (noted, None):
         schemas.write_horizon(spark, str(tmp_path), schemas.Horizon(lived.until_ms, watched=watched))
-        recorded = datasets.from_parquet(spark, str(tmp_path))
+        recorded = datasets.read_parquet(spark, str(tmp_path))
         assert recorded.watched == watched
         assert recorded.select_period(late_ms + DAY_MS).watched == usual | {late}
         assert recorded.select_period(until_ms=late_ms).watched == usual
@@ -189,21 +191,21 @@ def test_how_spark_is_set_for_some_letters_is_not_left_for_others(
 
     def settings_of(*frames: DataFrame) -> DataFrame:
         seen[size] = _settings(spark)
-        return histories(*frames)
+        return list_histories(*frames)
 
-    monkeypatch.setattr("retry.analytics.decisions.histories", settings_of)
+    monkeypatch.setattr("retry.analytics.decisions.list_histories", settings_of)
     made = {}
     for size in sizes:
         monkeypatch.setattr("retry.analytics.decisions._FEW_BYTES", limits[size][0])
         monkeypatch.setattr("retry.analytics.decisions._MORE_BYTES", limits[size][1])
-        made[size] = decisions(datasets.from_parquet(spark, str(data)).select_period(SINCE_MS), settle_ms=SETTLE_MS)
+        made[size] = build_decisions(datasets.read_parquet(spark, str(data)).select_period(SINCE_MS), settle_ms=SETTLE_MS)
         assert _settings(spark) == usual
     assert seen["many"] == usual
     assert seen["few"] == usual | FOR_FEW_ROWS
     assert (seen["more"][_ADAPTIVE], seen["more"][_CODEGEN]) == ("false", usual[_CODEGEN])
     assert len({tuple(_fates(each.attempts)) for each in made.values()}) == 1
     for asked, wanted in ((("few", "more"), usual | FOR_FEW_ROWS), (("few", "many"), usual)):
-        with configured_to_ask(*(made[size] for size in asked)):
+        with configure_for_questions(*(made[size] for size in asked)):
             assert _settings(spark) == wanted
         assert _settings(spark) == usual
 
@@ -215,10 +217,10 @@ def test_sums_of_all_teams_policies_and_kinds_are_those_of_each_and_the_largest_
         rows += [attempt(f"{n}-{k}", 1, "recovered", **told) for k in range(n + 1)]
         rests += [park(f"rest-{n}", 1, **told)]
     lived = _histories(spark, rows, rests)
-    found = [row.asDict() for row in policies.largest_sums(lived, 2).collect()]
+    found = [row.asDict() for row in policies.sum_largest_groups(lived, 2).collect()]
     groups = {"all": (), "team": ("team",), "policy": ("team", "policy"), "exception": ("team", "exception")}
     for of, about in groups.items():
-        alone = [row.asDict() for row in policies.sums(lived.groupBy(*about)).collect()]
+        alone = [row.asDict() for row in policies.sum_groups(lived.groupBy(*about)).collect()]
         own = [row for row in found if row["of"] == of]
         largest = sorted(alone, key=lambda row: -row["letters"])[:2]
         assert len(own) >= min(2, len(alone))
@@ -230,7 +232,7 @@ def test_sums_of_all_teams_policies_and_kinds_are_those_of_each_and_the_largest_
 
 
 def _histories(spark: SparkSession, rows: list[model.Attempt], rests: list[model.Attempt]) -> DataFrame:
-    return histories(frame(spark, rows), frame(spark, rests, PARKED))
+    return list_histories(frame(spark, rows), frame(spark, rests, PARKED))
 
 
 def _fates(made: DataFrame) -> list[tuple[object, ...]]:

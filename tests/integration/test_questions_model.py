@@ -15,9 +15,9 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from retry.analytics.questions import fingerprints, policies, recovery
-from retry.analytics.questions.fates import histories
+from retry.analytics.questions.fates import list_histories
 from retry.analytics.schemas import PARKED
-from retry.analytics.spark_session import session
+from retry.analytics.spark_session import open_session
 from tests.support.decisions import Row, frame, simulated
 
 pytestmark = pytest.mark.check
@@ -49,7 +49,7 @@ def cases() -> tuple[list[Row], list[Row]]:
 def answers(cases: tuple[list[Row], list[Row]]) -> Iterator[dict[str, list[Row]]]:
     """All answers, out of one session."""
     tried, parked = cases
-    with session("test-questions") as spark:
+    with open_session("test-questions") as spark:
         yield _answers(spark, tried, parked)
 
 
@@ -140,14 +140,15 @@ def test_fingerprints_and_minutes_are_those_of_counting(
 
 def _answers(spark: SparkSession, tried: list[Row], parked: list[Row]) -> dict[str, list[Row]]:
     attempts, rests = frame(spark, tried).persist(), frame(spark, parked, PARKED).persist()
-    lived = histories(attempts, rests).persist()
+    lived = list_histories(attempts, rests).persist()
     latest_ms = 2 * max(row["failed_ms"] for row in tried + parked)
     asked = {
         "by_attempt": recovery.count_by_attempt(attempts, rests, latest_ms, "team"),
         "by_time": recovery.count_by_time(lived, latest_ms, "team"),
-        "sums": policies.sums(lived.groupBy("team")), "cells": recovery.cells(attempts, latest_ms),
-        "episodes": recovery.episodes(attempts, latest_ms),
-        "starts": recovery.starts(lived), "fingerprints": fingerprints.top(attempts, rests, 0, latest_ms, 10_000),
+        "sums": policies.sum_groups(lived.groupBy("team")), "cells": recovery.count_cells(attempts, latest_ms),
+        "episodes": recovery.count_episodes(attempts, latest_ms),
+        "starts": recovery.count_starts(lived),
+        "fingerprints": fingerprints.find_top_fingerprints(attempts, rests, 0, latest_ms, 10_000),
         "per_minute": fingerprints.count_per_minute(attempts),
     }  # fmt: skip
     return {name: [row.asDict() for row in answer.collect()] for name, answer in asked.items()}

@@ -24,9 +24,9 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from retry.analytics import datasets, spark_kafka_options
-from retry.analytics.decisions import decisions
+from retry.analytics.decisions import build_decisions
 from retry.analytics.findings import findings
-from retry.analytics.spark_session import failing_as
+from retry.analytics.spark_session import translate_failures
 from retry.analytics.text_report import format_report
 
 pytestmark = pytest.mark.check
@@ -46,8 +46,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
 
 
 def report(spark: SparkSession, broker: LocalBroker, *retry_topics: str, outcomes: str = "app-outcomes") -> Answers:
-    options = spark_kafka_options.options(broker.bootstrap_servers, {})
-    answers = findings(spark, decisions(datasets.from_kafka(spark, options, outcomes, retry_topics).select_period(), settle_ms=0))
+    options = spark_kafka_options.build_options(broker.bootstrap_servers, {})
+    answers = findings(
+        spark, build_decisions(datasets.read_kafka(spark, options, outcomes, retry_topics).select_period(), settle_ms=0)
+    )
     return answers | {"saving": {"retries": 0}, "actions": [], "days_missing": []}
 
 
@@ -99,8 +101,8 @@ def test_no_outcomes_is_said_in_words(spark: SparkSession, broker: LocalBroker, 
 
 def test_no_broker_is_said_in_a_line(spark: SparkSession) -> None:
     soon = {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "1000"}
-    with pytest.raises(RetryError) as error, failing_as("app-outcomes cannot be read"):
-        datasets.from_kafka(spark, spark_kafka_options.options("127.0.0.1:1", {}) | soon, "app-outcomes")
+    with pytest.raises(RetryError) as error, translate_failures("app-outcomes cannot be read"):
+        datasets.read_kafka(spark, spark_kafka_options.build_options("127.0.0.1:1", {}) | soon, "app-outcomes")
     assert str(error.value).startswith("app-outcomes cannot be read: ")
     assert "\n" not in str(error.value)
 

@@ -18,12 +18,12 @@ import yaml
 from aiohttp import web
 
 from retry.errors import SchedulerEnded
-from retry.kafka.local_broker import free_port
+from retry.kafka.local_broker import find_free_port
 from retry.scheduling.messages import rest_api
 from retry.scheduling.messages.embedded import Runner
 from retry.scheduling.messages.rest_api import decode_body
 from retry.scheduling.messages.search import ScheduleJson
-from retry.scheduling.messages.settings import from_environment, logging_of
+from retry.scheduling.messages.settings import read_logging, read_scheduler_settings
 from tests.support.process import ROOT, WorkerProcess, await_that
 
 pytestmark = pytest.mark.check
@@ -35,7 +35,7 @@ def test_1_18_a_log_line_reaches_graylog() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as graylog:
         graylog.bind(("127.0.0.1", 0))
         graylog.settimeout(10)
-        config = logging_of(from_environment({"GRAYLOG_SERVER": f"127.0.0.1:{graylog.getsockname()[1]}"}))
+        config = read_logging(read_scheduler_settings({"GRAYLOG_SERVER": f"127.0.0.1:{graylog.getsockname()[1]}"}))
         only = config["handlers"]["graylog"]
         logging.config.dictConfig({
             "version": 1, "disable_existing_loggers": False, "handlers": {"graylog": only},
@@ -49,7 +49,7 @@ def test_1_18_a_log_line_reaches_graylog() -> None:
 
 
 def test_1_20_mini_answers_without_kafka_and_ends_on_sigterm(tmp_path: Path) -> None:
-    port = free_port()
+    port = find_free_port()
     mini = WorkerProcess("mini", tmp_path, {"SERVER_ADDR": f"127.0.0.1:{port}", "BOOTSTRAP_SERVERS": "127.0.0.1:1"})
     mini.start("-m", "retry", "scheduler", "--mini")
     try:
@@ -78,7 +78,7 @@ def test_1_22_the_manifests_hold_settings_that_the_scheduler_takes(name: str, tm
     if "CONFIGURATION_FILE" in given:
         (tmp_path / "config.yaml").write_text(parts["ConfigMap", "yaml-config"]["data"]["config.yaml"])
         given["CONFIGURATION_FILE"] = str(tmp_path / "config.yaml")
-    settings = from_environment(given)
+    settings = read_scheduler_settings(given)
     assert settings.worker.bootstrap_servers == "kafka:9092"
     assert settings.worker.kafka.get("security.protocol") == ("SASL_SSL" if name == "file.yaml" else None)
     (container,) = parts["Deployment", "kafka-message-scheduler"]["spec"]["template"]["spec"]["containers"]
@@ -103,7 +103,9 @@ def test_1_21_a_scheduler_that_cannot_start_is_told_of_and_not_left_running(tmp_
 def test_1_21_the_image_runs_the_scheduler_on_the_ports_of_the_seed() -> None:
     lines = (ROOT / "Dockerfile").read_text().partition(" AS scheduler\n")[2].partition("\n\n")[0].splitlines()
     environ = dict(part.split("=", 1) for line in lines if line.startswith("ENV ") for part in line.split()[1:])
-    settings = from_environment({name: value for name, value in environ.items() if name in ("SERVER_ADDR", "METRICS_ADDR")})
+    settings = read_scheduler_settings(
+        {name: value for name, value in environ.items() if name in ("SERVER_ADDR", "METRICS_ADDR")}
+    )
     assert (str(settings.server), str(settings.metrics)) == ("0.0.0.0:8000", "0.0.0.0:8001")
     assert any(line.startswith(("ENTRYPOINT", "CMD")) and "scheduler" in line for line in lines)
 
@@ -147,4 +149,4 @@ def test_1_23_a_value_is_shown_as_the_body_decoder_answers_or_else_as_it_is(
 
 
 def test_1_23_without_a_decoder_that_answers_the_value_is_shown_as_it_is() -> None:
-    assert asyncio.run(decode_body(f"http://127.0.0.1:{free_port()}/decode", SHOWN)) == SHOWN
+    assert asyncio.run(decode_body(f"http://127.0.0.1:{find_free_port()}/decode", SHOWN)) == SHOWN

@@ -33,11 +33,11 @@ ANSWER_S = 120
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a table with all schedules lies."""
     folder = tmp_path_factory.mktemp("schedules") / "table"
-    stem, lane = entry_keys.key_stem("schedules", 0), entry_keys.named_lane(TEAM, "schedules", "online")
+    stem, lane = entry_keys.build_key_stem("schedules", 0), entry_keys.build_named_lane(TEAM, "schedules", "online")
     rows = []
     for n in range(SCHEDULES):
         entry = Entry("online", b"k", VALUE, [(schedule_request.KEY, b"id-%d" % n)], None, TEAM)
-        key = entry_keys.named_key(NOW_MS + n, entry_keys.hash_name(TEAM, "schedules", b"%d" % n), n, stem, n, lane)
+        key = entry_keys.build_named_key(NOW_MS + n, entry_keys.hash_name(TEAM, "schedules", b"%d" % n), n, stem, n, lane)
         rows.append((key, envelopes.encode(entry)))
     table = rocks(folder)
     table.apply_records(rows, SCHEDULES, NOW_MS)

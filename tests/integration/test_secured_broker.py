@@ -92,4 +92,4 @@ def test_what_a_topic_takes_is_told_to_who_may_describe_its_configuration_and_un
 def test_a_wrong_password_is_said_to_be_one(secured: SecuredBroker, user: str) -> None:
     settings = Settings(bootstrap_servers=secured.bootstrap_servers, kafka=secured.client(user, "another"))
     with pytest.raises(BrokersRefused, match=r"refuse the login \(.*invalid credentials.*RETRY_KAFKA_SASL"):
-        client_config.admin(settings, within_s=1.0)
+        client_config.connect_admin(settings, within_s=1.0)

@@ -16,7 +16,7 @@ from retry.telemetry.unreadable_records import UNREADABLE
 from retry.worker.shards.restore import Phase
 from retry.worker.shards.shard import Shard
 
-KEYS = [entry_keys.build_key(100 + n, entry_keys.key_stem("orders.DLT", 0), n) for n in range(3)]
+KEYS = [entry_keys.build_key(100 + n, entry_keys.build_key_stem("orders.DLT", 0), n) for n in range(3)]
 
 
 class Told(NamedTuple):

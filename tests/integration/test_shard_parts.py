@@ -135,6 +135,6 @@ def test_a_shard_with_a_request_that_stands_is_not_idle(bench: Bench) -> None:
 
 def test_a_shard_is_quiet_until_something_is_due(bench: Bench) -> None:
     bench.sweep()
-    key = entry_keys.build_key(NOW_MS + 1_000, entry_keys.key_stem("orders.DLT", 0), 77)
+    key = entry_keys.build_key(NOW_MS + 1_000, entry_keys.build_key_stem("orders.DLT", 0), 77)
     bench.shard.table.apply_records([(key, b"later")], 2, NOW_MS)
     assert [bench.shard.quiet(NOW_MS + ms) for ms in (0, 999, 1_000)] == [True, True, False]

@@ -69,7 +69,7 @@ def test_spark_connects_as_the_service_does(broker: SecuredBroker, spark: SparkS
     producer = Producer({"bootstrap.servers": servers, "logger": QUIET, **kafka})
     assert TOPIC in producer.list_topics(timeout=30.0).topics
     patient = {f"kafka.{name}.timeout.ms": "120000" for name in ("request", "default.api")}
-    rows = decode.load_records(spark, spark_kafka_options.options(servers, kafka) | patient, [TOPIC])
+    rows = decode.load_records(spark, spark_kafka_options.build_options(servers, kafka) | patient, [TOPIC])
     assert rows.count() == 3
     assert PASSPHRASE not in rows._jdf.queryExecution().toString()
     assert "PRIVATE KEY" not in rows._jdf.queryExecution().toString()
@@ -79,4 +79,4 @@ def test_spark_without_a_certificate_is_not_let_in(broker: SecuredBroker, spark:
     kafka = {"security.protocol": "ssl", "ssl.ca.location": str(broker.authority)}
     soon = {"kafka.request.timeout.ms": "3000", "kafka.default.api.timeout.ms": "3000"}
     with pytest.raises(Exception, match=r"(?i)ssl|timed out|timeout"):
-        decode.load_records(spark, spark_kafka_options.options(broker.mutual_servers, kafka) | soon, [TOPIC]).count()
+        decode.load_records(spark, spark_kafka_options.build_options(broker.mutual_servers, kafka) | soon, [TOPIC]).count()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from retry.process.self_restart import ONCE
-from retry.settings import of_process
+from retry.settings import copy_environment
 from retry.worker import supervisor
 
 # Long enough for the thread to wait for the supervisor's end.
@@ -32,6 +32,6 @@ def test_a_worker_that_is_started_again_has_its_options_and_agrees_to_nothing_on
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", ending)
     monkeypatch.setattr(supervisor, "_AGAIN_S", 0.0)
-    both = supervisor.Supervisor([of_process()], ["--timers-only"], [ONCE])
+    both = supervisor.Supervisor([copy_environment()], ["--timers-only"], [ONCE])
     assert asyncio.run(both.run("127.0.0.1", 0)) == 1
     assert started == [("--timers-only", ONCE), *[("--timers-only",)] * 4]

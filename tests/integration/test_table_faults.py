@@ -31,7 +31,7 @@ def opened(path: Path, identity: Identity = IDENTITY, now_ms: int = NOW_MS) -> R
 
 def rows(count: int = ROWS, seed: int = 1) -> list[tuple[bytes, bytes]]:
     draw = random.Random(seed)
-    return [(entry_keys.build_key(n, entry_keys.key_stem("orders.DLT", 0), n), draw.randbytes(200)) for n in range(count)]
+    return [(entry_keys.build_key(n, entry_keys.build_key_stem("orders.DLT", 0), n), draw.randbytes(200)) for n in range(count)]
 
 
 @pytest.fixture
@@ -244,7 +244,7 @@ def test_a_second_table_on_the_same_files_is_refused_and_nothing_is_wiped(path: 
     with pytest.raises(Exception, match=r"(?i)lock"):
         opened(path)
     assert first.waiting == len(first.scan_entries(b"", ALL)) == ROWS
-    first.apply_records([(entry_keys.build_key(1, entry_keys.key_stem("late.DLT", 0), 0), b"late")], ROWS + 1, NOW_MS)
+    first.apply_records([(entry_keys.build_key(1, entry_keys.build_key_stem("late.DLT", 0), 0), b"late")], ROWS + 1, NOW_MS)
     first.close()
     again = opened(path)
     assert again.waiting == ROWS + 1

@@ -18,10 +18,10 @@ def test_a_first_start_directly_after_its_topics_were_made_learns_where_they_beg
         made = topics.create(asking, app_id, 8)
         about = topics.describe(asking, made)
         for topic in made:
-            bounds = offset_ranges.readable_spans(asking, topic, range(about[topic].partitions))
+            bounds = offset_ranges.find_readable_spans(asking, topic, range(about[topic].partitions))
             assert [(span.start, span.stop) for span in bounds.values()] == [(0, 0)] * about[topic].partitions
         assert len(topics.check(asking, app_id)) == 5
     own, day_ms = topics.build_topic_names(app_id), 86_400_000
     # Of what is parked nothing is ever deleted by time.
-    kept_ms = topics.retention_ms(asking, [own.audit, own.discarded, own.outcomes, own.parked])
+    kept_ms = topics.read_retention_ms(asking, [own.audit, own.discarded, own.outcomes, own.parked])
     assert kept_ms == {own.audit: 365 * day_ms, own.discarded: 30 * day_ms, own.outcomes: 30 * day_ms}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from retry.clock import wall_ms
-from retry.intake.attempts import to_header
+from retry.intake.attempts import format_retry_id
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment, await_that
 from tests.support.letters import Headers, Sender
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.check
 
 SOON = "{backoff: {kind: constant, delay: 200ms}, jitter: none, max_attempts: 3, max_age: 1h}"
 RULES = "rules: [{exception: '*.Bad', park: true}, {exception: '*.Slow', backoff: {kind: constant, delay: 400ms}}]"
-AGAIN: Headers = [("retry-attempt", b"3"), ("retry-id", to_header(7, "testers"))]
+AGAIN: Headers = [("retry-attempt", b"3"), ("retry-id", format_retry_id(7, "testers"))]
 LETTERS: list[Headers] = [
     *[[("exception-class", b"com.acme.Bad")]] * 4, *[[("exception-class", b"com.acme.Slow")]] * 7, *[[]] * 5, *[AGAIN] * 2,
 ]  # fmt: skip

@@ -25,7 +25,7 @@ from retry.delay_queue.action_records import SLICE, Action, Member, Order, Tally
 from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.ramp_records import SENDING
-from retry.delay_queue.returned_offsets import RETURNED, ParkedPlace, topic_hash
+from retry.delay_queue.returned_offsets import RETURNED, ParkedPlace, hash_topic_id
 from retry.delivery.act import INCOMPLETE
 from retry.delivery.act_records import DONE
 from retry.delivery.acted_entry import SUPERSEDED, hash_envelope
@@ -143,7 +143,7 @@ class Actions:
             return set()
         self.ramps.committed(changelog, shards)
         if not tallies:
-            known = [r for r in slices if action_records.action_of(r.key() or b"") in self.started]
+            known = [r for r in slices if action_records.find_action_id(r.key() or b"") in self.started]
             want(not known, "torn", "a slice ended and nothing was counted")
             want(not audit and not kept and not told, "torn", "an audit, outcome or former letter, and nothing was counted")
             return set()
@@ -320,7 +320,7 @@ def _entry(put: MemoryRecord) -> Entry:
 
 def _place(told: str) -> bytes:
     topic, partition, offset = told.split("/")
-    return ParkedPlace(topic_hash(topic), int(partition), int(offset)).encode()
+    return ParkedPlace(hash_topic_id(topic), int(partition), int(offset)).encode()
 
 
 def is_kept(record: MemoryRecord, own: TopicNames) -> bool:

@@ -23,7 +23,7 @@ Patches = list[Any]
 
 
 def _any_topic() -> Patches:
-    return [patch.object(attempts, "failing_consumer", lambda team, _group, _dead_letters: team)]
+    return [patch.object(attempts, "describe_failing_consumer", lambda team, _group, _dead_letters: team)]
 
 
 def _any_team() -> Patches:
@@ -31,14 +31,14 @@ def _any_team() -> Patches:
         return int(team == LOUD)
 
     return [
-        patch.object(attempts, "failing_consumer", lambda *_: ""),
-        patch.object(lineages, "team_number", number), patch.object(attempts, "team_number", number),
+        patch.object(attempts, "describe_failing_consumer", lambda *_: ""),
+        patch.object(lineages, "hash_team", number), patch.object(attempts, "hash_team", number),
     ]  # fmt: skip
 
 
 def _foreign_ids() -> Patches:
     def read_all(texts: Iterable[bytes], _team: str) -> list[int]:
-        return list(map(attempts.from_header, texts))
+        return list(map(attempts.parse_retry_id, texts))
 
     return [patch.object(attempts, "belongs_to", lambda *_: True), patch.object(attempts, "from_headers", read_all)]
 

@@ -48,7 +48,7 @@ class SimulatedSource:
                 name = entry_keys.hash_name(TEAM, SCHEDULES, message.key())
                 version = self._versions.next_version(message, now_ms, of_cancel=message.value() is None)
                 key, value = _row(name, version, message, now_ms, self._codec)
-                into.entries[entry_keys.shard_of(name, SHARDS)].append({"key": key, "value": value})
+                into.entries[entry_keys.find_shard(name, SHARDS)].append({"key": key, "value": value})
 
 
 def ended(message: Any) -> bool:
@@ -58,7 +58,7 @@ def ended(message: Any) -> bool:
 
 def _row(name: bytes, version: int, message: Any, now_ms: int, codec: EnvelopeCodec) -> tuple[bytes, bytes]:
     partition, offset, value = message.partition(), message.offset(), message.value()
-    stem = entry_keys.key_stem(SCHEDULES, partition)
+    stem = entry_keys.build_key_stem(SCHEDULES, partition)
     if value is None:
         return envelopes.cancel(name, version, stem, offset, now_ms + offset % 2 * _REMEMBERED_MS)
     told = orjson.loads(value)
@@ -70,7 +70,9 @@ def _row(name: bytes, version: int, message: Any, now_ms: int, codec: EnvelopeCo
     also = (Also(HISTORY, None, message.key(), None, copies_entry=True), *((tombstone,) if plan is None else ()))
     headers = [(SOURCE, source(message).encode())]
     named = Named(FIRED, message.key(), value, list(headers), None, TEAM, also=also, plan=plan)
-    key = entry_keys.named_key(told["due_ms"], name, version, stem, offset, entry_keys.named_lane(TEAM, SCHEDULES, FIRED))
+    key = entry_keys.build_named_key(
+        told["due_ms"], name, version, stem, offset, entry_keys.build_named_lane(TEAM, SCHEDULES, FIRED)
+    )
     return key, codec.encode(key, named)
 
 

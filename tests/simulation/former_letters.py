@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue.envelopes import Entry
-from retry.intake.attempts import to_header
+from retry.intake.attempts import format_retry_id
 from retry.testing.kafka import MemoryRecord
 from tests.simulation.plan import DEAD_LETTERS, MAX_ATTEMPTS, TEAMS
 
@@ -25,9 +25,9 @@ def rest(world: World, random: Random) -> None:
         partition, offset = random.randrange(DEAD_LETTERS[topic]), random.randrange(3)
         source, at_ms = f"{topic}/{partition}/{offset}", b"%d" % world.now_ms
         for n in range(random.randint(1, _TIMES_MADE)):
-            lineage = to_header(random.getrandbits(64), TEAMS[topic])
+            lineage = format_retry_id(random.getrandbits(64), TEAMS[topic])
             letter = Entry(topic, None, b"letter of before %d" % n, [], None, "")
-            ours = names.of_retry(lineage, b"%d" % MAX_ATTEMPTS, source.encode(), at_ms, b"p", at_ms)
+            ours = names.make_retry_headers(lineage, b"%d" % MAX_ATTEMPTS, source.encode(), at_ms, b"p", at_ms)
             headers = [*ours, (names.PARKED_REASON, b"max_attempts")]
             world.log.add_record(parked or world.own.parked, None, letter.value, headers)
             record = MemoryRecord(letter, partition, offset, world.now_ms)

@@ -47,7 +47,7 @@ class Identities:
 
 def coordinates(key: bytes) -> str:
     """Where a letter failed, as the key of its entry says."""
-    where = entry_keys.source(key)
+    where = entry_keys.read_source(key)
     return f"{where.topic}/{where.partition}/{where.offset}"
 
 

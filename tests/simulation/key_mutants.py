@@ -42,7 +42,7 @@ def _unopened_sent() -> Patches:
             try:
                 return original(codec, key, envelope)
             except SealUnopened:
-                of: Any = envelopes.routing(envelope)
+                of: Any = envelopes.decode_routing(envelope)
                 return Named(of.destination, None, of.content, [], of.timestamp_ms, of.team, of.failed_at_ms)
 
         return patch.object(EnvelopeCodec, name, decode)
@@ -86,15 +86,15 @@ def _let_go_as_it_was() -> Patches:
     def released(key: bytes, envelope: bytes) -> bytes:
         if key[0] != NAMED:
             return original(key, envelope)
-        of = envelopes.routing(envelope)
-        return entry_keys.in_lane(key, entry_keys.named_lane(of.team, entry_keys.source(key).topic, of.destination))
+        of = envelopes.decode_routing(envelope)
+        return entry_keys.is_in_lane(key, entry_keys.build_named_lane(of.team, entry_keys.read_source(key).topic, of.destination))
 
     return [patch.object(hold, "_make_released_key", released)]
 
 
 KEY_MUTANTS: dict[str, Callable[[], Patches]] = {
     "unopened-sent": _unopened_sent,
-    "sealed-unbound": lambda: [patch.object(entry_keys, "identity", lambda _key: b"")],
+    "sealed-unbound": lambda: [patch.object(entry_keys, "find_lineage", lambda _key: b"")],
     "runs-in-clear": _runs_in_clear,
     "held-apart": _held_apart,
     "held-untold": lambda: [patch.object(RequestedMoves, "_held_moved", RequestedMoves.entries_moved)],

@@ -73,7 +73,7 @@ class Schedules:
         for offset, other, value in rows:
             if value is not None and other[0] == NAMED and offset < folded and entry_keys.name_of(other) == name:
                 is_lesser = rank(other) <= rank(key)
-                want(is_lesser, "superseded", f"{about} by {entry_keys.source(other)}, at {offset} of {folded}")
+                want(is_lesser, "superseded", f"{about} by {entry_keys.read_source(other)}, at {offset} of {folded}")
 
     def committed(self, transaction: Transaction, records: list[MemoryRecord]) -> None:
         """A transaction was decided, and will be seen; `records` are those that `takes` has said yes to."""
@@ -171,7 +171,7 @@ def runs_of(every_ms: int) -> int:
 
 
 def _about(key: bytes) -> str:
-    where = entry_keys.source(key)
+    where = entry_keys.read_source(key)
     return f"{where.topic}/{where.partition}/{where.offset}"
 
 

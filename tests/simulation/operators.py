@@ -20,7 +20,7 @@ from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.ramp_records import Ramp, read_mark
-from retry.delay_queue.returned_offsets import ParkedPlace, topic_hash
+from retry.delay_queue.returned_offsets import ParkedPlace, hash_topic_id
 from retry.delivery.acted_entry import hash_envelope
 from retry.delivery.returned_letter import record_digest
 from retry.operations.act import request
@@ -144,7 +144,7 @@ class Operators:
         former: dict[str, bytes] = {}
         whose, now_ms = self._world.ledger.whose, self._world.now_ms
         for (shard, key), envelope in self._seen.items():
-            if key[0] != NAMED and envelopes.routing(envelope).destination != self._world.own.discarded:
+            if key[0] != NAMED and envelopes.decode_routing(envelope).destination != self._world.own.discarded:
                 former.setdefault(whose[shard, key], key)
         return {
             shard: [self._edit(key, now_ms, shard) for member in members if (key := former.get(whose[shard, member.key]))]
@@ -157,7 +157,7 @@ class Operators:
         for topic in (world.own.parked, "shop.parked", world.own.discarded):
             for partition in world.log.topics[topic]:
                 for record in partition.read(0, partition.end)[0]:
-                    place = ParkedPlace(topic_hash(topic), partition.number, record.offset())
+                    place = ParkedPlace(hash_topic_id(topic), partition.number, record.offset())
                     newest[world.ledger.who.of_record(record)] = place.encode()
                     world.ledger.actions.records[place.encode()] = record
         # Whoever returns letters does not know what waits in other shards for the very same time.
@@ -177,8 +177,8 @@ class Operators:
             record = kept[member.key if random.random() < 0.8 else random.choice(members).key]
             value = b"edited %d" % random.randrange(1 << 30)
             entry = Entry(record.topic(), record.key(), value, list(record.headers() or []), None, "")
-            failed = entry_keys.source_from_text(f"0/{(header(kept[member.key], names.SOURCE) or b'').decode()}")
-            key = entry_keys.build_key(0, entry_keys.key_stem(failed.topic, failed.partition), failed.offset)
+            failed = entry_keys.parse_source(f"0/{(header(kept[member.key], names.SOURCE) or b'').decode()}")
+            key = entry_keys.build_key(0, entry_keys.build_key_stem(failed.topic, failed.partition), failed.offset)
             edited = self._world.keys.codec_of_operators().encode(key, entry)
             edits.append(Member(member.key, member.due_at_ms, record_digest(record, PLAIN), edited))
         return edits
@@ -219,7 +219,7 @@ class Operators:
             for n in range(0, len(some), size):
                 count[number] += 1
                 if all_of_it or n:
-                    key = action_records.slice_key(action, step, count[number])
+                    key = action_records.build_slice_key(action, step, count[number])
                     self._write({number: [(key, action_records.encode_slice(some[n : n + size], world.now_ms))]})
         rests = any(returned_offsets.is_place(member.key) for some in members.values() for member in some)
         which = f"action {kind}" + (" of what rests" if rests else "") + (" in steps" if ramp else "")
@@ -235,7 +235,7 @@ class Operators:
         world.ledger.actions.asked(action, head, members, complete=all_of_it, steps=steps)
         twice = 1 + (random.random() < 0.2)
         for _ in range(twice):
-            self._everywhere(action_records.head_key(action), action_records.encode(head))
+            self._everywhere(action_records.build_head_key(action), action_records.encode(head))
 
     def _ramp(self, kind: str, members: dict[int, list[Member]]) -> tuple[Ramp | None, dict[tuple[int, bytes], int]]:
         """Steps, for some that send letters, and which member is in which."""
@@ -262,7 +262,7 @@ class Operators:
 
     def _parking(self) -> dict[str, str]:
         own = self._world.own
-        return {topic_hash(topic).hex(): topic for topic in (own.parked, "shop.parked", own.discarded)}
+        return {hash_topic_id(topic).hex(): topic for topic in (own.parked, "shop.parked", own.discarded)}
 
     def _order(self, action: bytes) -> None:
         """Hold it, let it go on, or cancel it."""
@@ -270,16 +270,16 @@ class Operators:
         drawn = random.random()
         if drawn < 0.4:
             world.fault("action held", action.hex())
-            self._everywhere(action_records.held_key(action), action_records.encode(Order("sim", world.now_ms)))
+            self._everywhere(action_records.build_held_key(action), action_records.encode(Order("sim", world.now_ms)))
         elif drawn < 0.8:
             self._resume(action)
         else:
             world.fault("action cancelled", action.hex())
-            self._everywhere(action_records.cancelled_key(action), action_records.encode(Order("sim", world.now_ms)))
+            self._everywhere(action_records.build_cancelled_key(action), action_records.encode(Order("sim", world.now_ms)))
 
     def _resume(self, action: bytes) -> None:
         order = Order("sim", self._world.now_ms, hold=self._world.now_ms)
-        self._everywhere(action_records.resumed_key(action), action_records.encode(order))
+        self._everywhere(action_records.build_resumed_key(action), action_records.encode(order))
 
     def mend(self) -> None:
         """What a worker has held goes on."""
@@ -287,11 +287,11 @@ class Operators:
             rows = sorted(self._world.ledger.changelog.get(shard, []), key=lambda row: row[0])
             fold = {key: value for _, key, value in rows if value is not None}
             for action, asked in sorted(self._world.ledger.actions.started.items()):
-                if asked.complete and (value := fold.get(action_records.held_key(action))):
+                if asked.complete and (value := fold.get(action_records.build_held_key(action))):
                     self._mend(action, asked.head, msgspec.json.decode(value, type=Order), fold)
 
     def _mend(self, action: bytes, head: Action, held: Order, fold: dict[bytes, bytes]) -> None:
-        last = fold.get(action_records.resumed_key(action))
+        last = fold.get(action_records.build_resumed_key(action))
         before = Order("", 0) if last is None else msgspec.json.decode(last, type=Order)
         if self._world.calm and "breaker" in held.reason and self.random.random() < 0.9:
             # It takes a while until the target is tried again.
@@ -299,7 +299,7 @@ class Operators:
         if before.hold < held.at_ms and (head.ramp or held.policies):
             self._world.happened["ramp held, and resumed" if not held.policies else "held for its policies, and resumed"] += 1
             order = Order("sim", self._world.now_ms, hold=held.at_ms, policies=held.policies or before.policies)
-            self._everywhere(action_records.resumed_key(action), action_records.encode(order))
+            self._everywhere(action_records.build_resumed_key(action), action_records.encode(order))
 
     def resume(self) -> None:
         """Nobody asks for anything any more, and all goes on."""

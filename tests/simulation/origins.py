@@ -52,7 +52,7 @@ class Origins:
 
     def _fail_by_others(self, retry: MemoryRecord) -> None:
         """Another team's consumer fails on it, for the first time, and copies all headers."""
-        lineage = attempts.from_header(next(value or b"" for name, value in retry.headers() or [] if name == names.ID))
+        lineage = attempts.parse_retry_id(next(value or b"" for name, value in retry.headers() or [] if name == names.ID))
         # Of their own letters they have equal ones.
         has_equal = (retry.key() or b"").startswith(b"shared") or b"of before" in (retry.value() or b"")
         if lineage in self._failed_by_others or has_equal:

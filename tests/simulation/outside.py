@@ -12,7 +12,7 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause, Reschedule
 from retry.delay_queue.ramp_records import read_mark
-from retry.intake.attempts import from_header, short_team_number, to_header
+from retry.intake.attempts import format_retry_id, parse_retry_id, shorten_team_number
 from retry.record import Headers
 from retry.testing.kafka import MemoryPartitionReader, MemoryRecord, MemoryTransactionalProducer
 from tests.simulation.entry_source import SCHEDULES
@@ -107,7 +107,9 @@ class Outside:
             writer.write(topic, partition, [{"key": key, "value": b"undone"}])
             writer.abort()
         tried = 0 if null or not world.operators.used_up() else MAX_ATTEMPTS
-        headers: Headers = [(names.ID, to_header(self.unwritten, TEAMS[topic])), (names.ATTEMPT, b"%d" % tried)] if tried else []
+        headers: Headers = (
+            [(names.ID, format_retry_id(self.unwritten, TEAMS[topic])), (names.ATTEMPT, b"%d" % tried)] if tried else []
+        )
         if not (tried or null or large or place):
             key, value, headers = self._origins.draw(topic, key, value)
         record = world.log.add_record(topic, key, None if null else value, headers, partition)
@@ -171,7 +173,7 @@ class Outside:
             record = world.log.add_record(topic, retry.key(), retry.value(), headers, former.record.partition())
             again = world.ledger.written(record, former.number + 1)
             if put := read_mark(header(retry, names.ACTION)):
-                again.ramped = *put, from_header(header(retry, names.ID) or b""), short_team_number(TEAMS[topic])
+                again.ramped = *put, parse_retry_id(header(retry, names.ID) or b""), shorten_team_number(TEAMS[topic])
                 world.happened["failed again in a ramp"] += 1
             world.happened["came back" if headers else "came back without headers"] += 1
             world.say(f"failed again: {topic}/{record.partition()}/{record.offset()}, number {former.number + 1}")
@@ -189,7 +191,7 @@ class Outside:
 
     def resume(self) -> None:
         """End every pause but those that end by themselves."""
-        for (scope, name), pause in control_records.pauses(self._ordered, self._world.now_ms).items():
+        for (scope, name), pause in control_records.read_pauses(self._ordered, self._world.now_ms).items():
             if pause.until_ms is None:
                 self.order(control_records.pause_key(scope, name), None)
 

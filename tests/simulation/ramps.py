@@ -112,7 +112,7 @@ class Ramps:
         for record in changelog:
             key = record.key() or b""
             if key[:1] == SENDING and record.value() is None:
-                keys, action = self.sending.pop((record.partition(), key)), action_records.action_of(key)
+                keys, action = self.sending.pop((record.partition(), key)), action_records.find_action_id(key)
                 if any((r.key() or b"") == action_records.tally_key(action) for r in changelog):
                     waits = [each.hex() for each in keys if _stands(shards, record.partition(), each)]
                     want(not waits, "torn", f"{waits} still wait, and are said to be sent")
@@ -164,7 +164,7 @@ class Ramps:
         changelog = [r.key() or b"" for r in transaction.records if r.topic() == self.own.changelog]
         found = {key for key in changelog if key[:1] == FAILED}
         if of_intake:
-            rows = [ramp_records.failed_row(*each[:3], 0, team=each[3]) for each in ramped if each is not None]
+            rows = [ramp_records.build_failed_row(*each[:3], 0, team=each[3]) for each in ramped if each is not None]
             wanted = {bytes(row["key"]) for row in rows}
             want(wanted <= found, "torn", f"{[key.hex() for key in wanted - found]} failed again, and nobody counts that")
             # Without headers nobody can tell the second failure from the first, which counts once.

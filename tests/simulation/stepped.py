@@ -264,7 +264,7 @@ class SteppedTable:
         found = self.table.find_due(*asked)
         for key, _ in found:
             if key[0] == NAMED and self._world.current is not None:
-                where = entry_keys.source(key)
+                where = entry_keys.read_source(key)
                 about = f"{where.topic}/{where.partition}/{where.offset}"
                 self._world.current.handed[about] = key, self.table.next_offset, self._shard
         return found

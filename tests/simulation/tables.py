@@ -41,8 +41,10 @@ def check(name: str, table: MemoryTable, rows: list[Row], stable: int) -> None:
 
 def _superseded(of: str, table: MemoryTable, found: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """Rows of those that count no more and of cancels, and whether just the greatest of each name waits."""
-    rows = {key: table._rows[named_entries.superseded_row(key)] for key in table.list_superseded(1 << 30)}
-    cancels = {key: table._rows[named_entries.remembered_row(key)] for key in table.expired_cancels(DUE_MS_MAX - 1, 1 << 30)}
+    rows = {key: table._rows[named_entries.build_superseded_key(key)] for key in table.list_superseded(1 << 30)}
+    cancels = {
+        key: table._rows[named_entries.build_remembered_key(key)] for key in table.expired_cancels(DUE_MS_MAX - 1, 1 << 30)
+    }
     waits = {key for key in found if key[0] == NAMED}
     greatest: dict[bytes, bytes] = {}
     for key in sorted([*rows, *cancels, *waits], key=named_entries.rank):

@@ -13,7 +13,7 @@ import pytest
 
 from retry.delay_queue import action_records, ramp_records
 from retry.delay_queue.action_records import Order
-from retry.delivery.ramp import StepCounts, recovering, upper_bound
+from retry.delivery.ramp import StepCounts, compute_upper_bound, count_recovering
 from tests.support.acted import ACTION, HOUR_MS
 from tests.unit.delivery.test_ramp_runner import SETTLE_MS, Ramped, climb
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.check
 
 RUNS, KEEP = 100, 0.9
 LETTERS = 328
-SIZES = ramp_records.steps(LETTERS)
+SIZES = ramp_records.compute_steps(LETTERS)
 
 
 class Climbed(NamedTuple):
@@ -61,7 +61,7 @@ def bound(failed: list[int]) -> float:
     """The most that may recover, by what failed again in the first steps."""
     steps = list(zip(SIZES, failed, strict=False))
     counts = [StepCounts(size, size, size, size, again) for size, again in steps]
-    return upper_bound(*recovering(counts, ramp_records.Step(), len(counts) - 1))
+    return compute_upper_bound(*count_recovering(counts, ramp_records.Step(), len(counts) - 1))
 
 
 def test_a_consumer_that_fails_three_of_ten_is_stopped_where_the_bound_says_so_and_mended_it_ends() -> None:
@@ -76,7 +76,7 @@ def test_a_consumer_that_fails_three_of_ten_is_stopped_where_the_bound_says_so_a
         assert ramped.tally.done == put, "nothing of later steps was put"
         ramped.later(HOUR_MS)
         assert ramped.state().held == held
-        ramped.order(action_records.resumed_key, hold=held.at_ms)
+        ramped.order(action_records.build_resumed_key, hold=held.at_ms)
         while ramped.state().climbs:
             assert go_on(ramped, Random(0), 1.0) == 0
         assert (ramped.state().held, ramped.tally.done, ramped.table.has_slices) == (None, LETTERS, False)

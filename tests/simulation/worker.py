@@ -126,7 +126,8 @@ class Process:
 
         home = HomeShard(SHARDS, lambda: self.shards.list_ready())
         letters = LetterConsumer(
-            log, f"intake-{self.host.name}", own.intake_group, entry_source.subscription(registry, through), intake(registry),
+            log, f"intake-{self.host.name}", own.intake_group, entry_source.list_subscription(registry, through),
+            intake(registry),
             positions=positions, versions=versions, records_max=world.plan.batch, bytes_max=_BYTES_MAX,
         )  # fmt: skip
         # Drawn in the order of names: that of a set is another in each process, and a seed would not go the same way again.
@@ -145,7 +146,7 @@ class Process:
         self.shards = shards = Shards(own.table_group, own.changelog, shard_context, map, f"sweep-{self.host.name}")
 
         def use(registry: Registry) -> None:
-            letters.use(intake(registry), entry_source.subscription(registry, through))
+            letters.use(intake(registry), entry_source.list_subscription(registry, through))
             admission.use(registry, through)
             shards.shard_context = shards.shard_context._replace(redecider=Redecider(registry, entry_builder(), lineages, SHARDS))
             self.judged_by.add(registry.digest)

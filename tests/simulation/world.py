@@ -308,4 +308,4 @@ def _one(record: MemoryRecord, changelog: str) -> str:
 
 def _sources(key: bytes) -> str:
     keys = blocks.list_keys(key) if blocks.is_block(key) else [key]
-    return " ".join(f"{entry_keys.source(each)}".replace(str(BEGIN_MS)[:4], "", 1) for each in keys)
+    return " ".join(f"{entry_keys.read_source(each)}".replace(str(BEGIN_MS)[:4], "", 1) for each in keys)

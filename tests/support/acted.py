@@ -15,7 +15,7 @@ from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import EntryActions
 from retry.delivery.movers import MoveContext, find_no_records, name_no_group
 from retry.delivery.redecide import Redecider
-from retry.intake.attempts import LineageTopic, to_header
+from retry.intake.attempts import LineageTopic, format_retry_id
 from retry.intake.build_entry import EntryBuilder
 from tests.support.plans import registry_of
 
@@ -24,7 +24,7 @@ HOUR_MS = 3_600_000
 DISCARDED = "app-discarded"
 LINEAGES = LineageTopic("lineage", 2)
 # Of the letter below.
-ID = to_header(7, "orders")
+ID = format_retry_id(7, "orders")
 ACTION = b"\x0a" * action_records.ACTION_BYTES
 POLICIES = """
 defaults: {backoff: {kind: constant, delay: 1h, max_delay: 1d}, jitter: none, max_attempts: 3}
@@ -48,11 +48,11 @@ def letter(
     value: bytes | None = b'{"a":1}',
 ) -> tuple[bytes, Entry]:
     """The key and the entry of a letter that waits for its first retry."""
-    ours = names.of_retry(
+    ours = names.make_retry_headers(
         ID, b"1", f"{topic}/0/{offset}".encode(), b"%d" % due_at_ms, b"orders/p", b"%d" % NOW_MS
     )
     target, ordered = topic.replace("DLT", "retry"), topic == "keyed.DLT"
-    stem = entry_keys.key_stem(topic, 0)
+    stem = entry_keys.build_key_stem(topic, 0)
     if ordered:
         stem = entry_keys.hash_record_key("orders", topic, key or b"") + stem
     lane = entry_keys.lane("orders", topic, target, ordered)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from retry.analytics.advice.choose_attempts import KEEP, Advice, choose
 from retry.analytics.advice.evidence import Kind
 from retry.analytics.advice.forecast import forecast_week
-from retry.analytics.episodes import Ends, Episode, share_of
+from retry.analytics.episodes import Ends, Episode, compute_share
 from tests.support.downstream import HOUR_MS, MINUTE_MS
 from tests.support.outages import (
     AGES_MS,
@@ -207,7 +207,9 @@ def judge_histories(world: World, name: str, numbers: Sequence[int]) -> Tally:
         elif world.kept(advice.attempts) < KEEP:
             tally.false.append(seed)
         if world.share is not None:
-            low, _, high = share_of([(sum(end.recovered for end in each.ends), each.ends_of(1).ended) for each in known.episodes])
+            low, _, high = compute_share(
+                [(sum(end.recovered for end in each.ends), each.ends_of(1).ended) for each in known.episodes]
+            )
             if not low <= world.share <= high:
                 tally.outside.append(seed)
         if world.week is not None and not is_held(forecast_month(found), world.week(chance)):

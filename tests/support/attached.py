@@ -132,7 +132,7 @@ class Attached:
         last = {(topic, record.partition): record.offset for record in self._read(topic)}
 
         def committed() -> bool:
-            at = consumer_groups.positions(self.deployment.admin, group)
+            at = consumer_groups.read_positions(self.deployment.admin, group)
             return all(at.get(place, 0) > offset for place, offset in last.items())
 
         await_that(f"{group} has committed all of {topic}", committed)

@@ -120,7 +120,7 @@ class Bench:
         team: str = "team", ordered: bool = False,
     ) -> bytes:  # fmt: skip
         """Put an entry into the changelog and the table; its key."""
-        stem = entry_keys.hash_record_key(team, "orders.DLT", b"k") * ordered + entry_keys.key_stem("orders.DLT", 0)
+        stem = entry_keys.hash_record_key(team, "orders.DLT", b"k") * ordered + entry_keys.build_key_stem("orders.DLT", 0)
         offset, lane = len(self.log.read("changelog")), entry_keys.lane(team, "orders.DLT", to, ordered)
         key = entry_keys.build_key(due_at_ms, stem, offset, lane)
         entry = Entry(to, b"k", value, [("retry-id", b"1")], None, team)
@@ -132,8 +132,8 @@ class Bench:
         headers: Sequence[Header] = (), **also: Any,
     ) -> bytes:  # fmt: skip
         """Put an entry with a name; its key."""
-        lane, stem = entry_keys.named_lane("door", "schedules", to), entry_keys.key_stem("schedules", 0)
-        key = entry_keys.named_key(due_at_ms, entry_keys.hash_name("door", "schedules", name), version, stem, version, lane)
+        lane, stem = entry_keys.build_named_lane("door", "schedules", to), entry_keys.build_key_stem("schedules", 0)
+        key = entry_keys.build_named_key(due_at_ms, entry_keys.hash_name("door", "schedules", name), version, stem, version, lane)
         entry = Named(to, b"k", value, [*headers], None, "door", **also)
         self.write([(key, self.codec.encode(key, entry))], fold=fold)
         return key
@@ -150,7 +150,7 @@ class Bench:
 
     def cancel(self, version: int, name: bytes = b"n") -> bytes:
         """Cancel a name; the key of the cancel."""
-        of, stem = entry_keys.hash_name("door", "schedules", name), entry_keys.key_stem("schedules", 0)
+        of, stem = entry_keys.hash_name("door", "schedules", name), entry_keys.build_key_stem("schedules", 0)
         row = envelopes.cancel(of, version, stem, version)
         self.write([row])
         return row[0]

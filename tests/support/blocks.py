@@ -14,10 +14,10 @@ from tests.support.reading import Record
 NOW_MS = 1_700_000_000_000
 FAILED_MS = NOW_MS - 60_000
 TOPIC = "orders.DLT"
-OF_RETRY = [name for name, _ in retry_headers.of_retry(b"", b"", b"", b"", b"", b"")]
+OF_RETRY = [name for name, _ in retry_headers.make_retry_headers(b"", b"", b"", b"", b"", b"")]
 LANE = entry_keys.lane("team", TOPIC, "orders")
 SHARED = BlockFields(
-    LANE, entry_keys.key_stem(TOPIC, 0), "orders", "team", b"1", b"team/orders.DLT", ("exception", "stack", *OF_RETRY)
+    LANE, entry_keys.build_key_stem(TOPIC, 0), "orders", "team", b"1", b"team/orders.DLT", ("exception", "stack", *OF_RETRY)
 )
 
 

@@ -193,7 +193,7 @@ def _moves(changelog: Iterable[Record]) -> tuple[list[bytes], list[bytes]]:
 
 def _delivery(key: bytes) -> tuple[str, int]:
     try:
-        where = entry_keys.source(key)
+        where = entry_keys.read_source(key)
     except EntryUnreadable:
         return key.hex(), 0
     return f"{where.topic}/{where.partition}/{where.offset}", where.due_at_ms
@@ -215,7 +215,7 @@ def fold(changelog: Iterable[Record], end: int | None = None) -> dict[bytes, byt
 
 def _check_tables(found: Findings, deployment: Deployment, changelog: list[Record]) -> None:
     own = topics.describe(deployment.admin, [deployment.names.changelog])[deployment.names.changelog]
-    cluster_id = topics.cluster_id(deployment.admin)
+    cluster_id = topics.read_cluster_id(deployment.admin)
     by_partition: dict[int, list[Record]] = defaultdict(list)
     for record in changelog:
         by_partition[record.partition].append(record)
@@ -246,7 +246,7 @@ def _differences(path: Path, identity: Identity, records: list[Record]) -> list[
 
 def _named(key: bytes) -> str:
     try:
-        return str(entry_keys.source(key))
+        return str(entry_keys.read_source(key))
     except EntryUnreadable:
         return key[: len(END_KEY) + 30].hex()
 

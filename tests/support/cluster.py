@@ -10,8 +10,8 @@ from types import TracebackType
 from confluent_kafka.admin import ClusterMetadata
 
 from retry.clock import Deadline, pause
-from retry.kafka.asked_again import until_answered
-from retry.kafka.local_broker import HOST, LocalBroker, new_cluster_id
+from retry.kafka.asked_again import ask_until_answered
+from retry.kafka.local_broker import HOST, LocalBroker, make_cluster_id
 from tests.support.ports import free_port
 from tests.support.process import await_that
 from tests.support.proxy import Proxy
@@ -50,7 +50,7 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         controllers = {node: free_port() for node in NODES}
         voters = ",".join(f"{node}@{HOST}:{port}" for node, port in controllers.items())
-        cluster_id = new_cluster_id()
+        cluster_id = make_cluster_id()
         self.nodes: dict[int, LocalBroker] = {}
         self.proxies = {node: Proxy(free_port()) for node in NODES}
         for node, controller in controllers.items():
@@ -136,7 +136,7 @@ class Cluster:
     def _about(self, *topic: str) -> ClusterMetadata:
         """What a node says; another is asked where that one has died, or is frozen."""
         ask = self._admin.list_topics
-        return until_answered(lambda within_s: ask(*topic, timeout=min(within_s, _NODE_S)), 3 * _ASK_S)
+        return ask_until_answered(lambda within_s: ask(*topic, timeout=min(within_s, _NODE_S)), 3 * _ASK_S)
 
 
 def coordinating_partition(name: str, partitions: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer, TopicPartition
 
-from retry.kafka.asked_again import until_answered
+from retry.kafka.asked_again import ask_until_answered
 from tests.support.reading import QUIET
 
 _WITHIN_S = 120.0
@@ -14,6 +14,6 @@ def commit_offsets(bootstrap_servers: str, group: str, offsets: list[TopicPartit
     """Commit offsets of a group; the first commits of a broker are refused until it has loaded the offsets of all groups."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "logger": QUIET})
     try:
-        until_answered(lambda _: consumer.commit(offsets=offsets, asynchronous=False), _WITHIN_S)
+        ask_until_answered(lambda _: consumer.commit(offsets=offsets, asynchronous=False), _WITHIN_S)
     finally:
         consumer.close()

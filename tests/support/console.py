@@ -44,7 +44,7 @@ from retry.console.rows import (  # fmt: skip
     WorkerState,
 )
 from retry.console.web.app import Console
-from retry.console.web.application import Assets, Routes, application, environment
+from retry.console.web.application import Assets, Routes, build_application, build_templates
 from retry.console.web.live import Live
 from retry.console.web.oidc import Provider
 from retry.console.web.rights import Tokens
@@ -377,10 +377,10 @@ def served(
     sign_in = SignIn(Sessions(3_600_000, now_ms, seal=seal), found, provider, origin, now_ms, seal=seal, proxy=proxy)
     assets, live = Assets(), Live(replica.generation, now_ms, every_s=every_s, streams_max=streams_max)
     console = OfflineConsole(
-        settings or Settings(), replica, Registry, audit, Previews(), sign_in, live, environment(assets),  # type: ignore[arg-type]
+        settings or Settings(), replica, Registry, audit, Previews(), sign_in, live, build_templates(assets),  # type: ignore[arg-type]
         clock_ms=lambda: NOW_MS,
     )  # fmt: skip
-    return Served(console, application(console, assets, more), replica, audit)
+    return Served(console, build_application(console, assets, more), replica, audit)
 
 
 def settings_with_rules(rules: str) -> Settings:

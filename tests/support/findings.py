@@ -10,7 +10,7 @@ from typing import Any
 from retry.analytics.advice.actions import PerRetry, choose_actions, follow_up
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
 from retry.analytics.advice.policy_rewrite import Advised
-from retry.analytics.advice.summary import advice_by_kind, saving, worth
+from retry.analytics.advice.summary import choose_advice_by_kind, make_advice_rows, sum_saving
 from retry.analytics.questions import recovery
 
 Rows = list[dict[str, Any]]
@@ -32,7 +32,7 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
     chance = random.Random(1)
     kinds = {(called.get(team, team), called.get(each, each)): made for (team, each), made in CHANCES.items()}
     evidence = {Kind(*kind): _evidence(chance, *made) for kind, made in kinds.items()}
-    advice = advice_by_kind(evidence)
+    advice = choose_advice_by_kind(evidence)
     policies = [(team, f"{team}/{called.get('topic', 'x.DLT')}") for team in dict.fromkeys(team for team, _ in kinds)]
     topic = called.get("topic", "x.DLT")
     top = _fingerprints(list(kinds), topic)
@@ -74,8 +74,8 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
         "totals": _totals(),
         "assumed": 0,
         "not_counted": [{"why": "unreadable", "records": 4}, {"why": "version 3", "records": 1}],
-        "worth": worth(evidence, advice),
-        "saving": saving(advice),
+        "worth": make_advice_rows(evidence, advice),
+        "saving": sum_saving(advice),
         "incidence_by_attempt": _by_attempt(policies),
         "incidence_by_time": _by_time(policies),
         "time_to_recovery": _times(policies, 3_000, "recovered"),

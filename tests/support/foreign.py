@@ -152,17 +152,17 @@ class ForeignRecords:
     def _changelog(self) -> Foreign:
         draw, action = self._draw, self._draw.randbytes(8)
         due_ms, offset = self._now_ms + draw.choice((-1_000, 3_600_000)), draw.choice((1 << 40, 1 << 63, (1 << 64) - 1))
-        stems = entry_keys.key_stem(self._topic, 0), b"\xff\xfe\0\0\0\0\0", entry_keys.key_stem(self._topic, 1 << 31)
+        stems = entry_keys.build_key_stem(self._topic, 0), b"\xff\xfe\0\0\0\0\0", entry_keys.build_key_stem(self._topic, 1 << 31)
         stem = draw.choice(stems)
         lane = entry_keys.lane("testers", self._topic, self._topic.replace("DLT", "retry"), draw.random() < 0.3)
         if lane[0] == entry_keys.ORDERED:
             stem = entry_keys.hash_record_key("testers", self._topic, b"k") + stem
         key = entry_keys.build_key(due_ms, stem, offset + draw.randrange(1_000_000) if offset < 1 << 63 else offset, lane)
         if draw.random() < 0.3:
-            named = entry_keys.named_lane("testers", self._topic, "https://127.0.0.1:1")
-            key = entry_keys.named_key(due_ms, draw.randbytes(16), 1, stem, 7, named)
+            named = entry_keys.build_named_lane("testers", self._topic, "https://127.0.0.1:1")
+            key = entry_keys.build_named_key(due_ms, draw.randbytes(16), 1, stem, 7, named)
         entry = [1, "nowhere", b"k", b"v", [["trace", b"1"]], self._now_ms, "testers", self._now_ms]
-        shared = SHARED._replace(lane=lane, stem=entry_keys.key_stem(self._topic, 0), destination="nowhere", team="testers")
+        shared = SHARED._replace(lane=lane, stem=entry_keys.build_key_stem(self._topic, 0), destination="nowhere", team="testers")
         block_key, block = encode_block(shared, letters_of(3, min(offset, 1 << 47), due_ms))
         if draw.random() < 0.2:
             block_key = block_key[: draw.randrange(20, len(block_key))]
@@ -171,19 +171,24 @@ class ForeignRecords:
         head = msgspec.to_builtins(Action("retry", "eve", self._now_ms, [1, 1], 2, teams=["testers"]))
         order, tally = (msgspec.to_builtins(each) for each in (Order("eve", self._now_ms), Tally(1, 1)))
         members = [1, self._now_ms, [list(msgspec.to_builtins(Member(key, due_ms))) for _ in range(2)]]
-        parts = (action_records.held_key, action_records.resumed_key, action_records.cancelled_key, ramp_records.step_key)
+        parts = (
+            action_records.build_held_key,
+            action_records.build_resumed_key,
+            action_records.build_cancelled_key,
+            ramp_records.step_key,
+        )
         place = ParkedPlace(draw.randbytes(16), 0, 7)
         return draw.choice((
             lambda: Foreign(key, self._packed(entry)), lambda: Foreign(key, self._packed(entry)),
             lambda: Foreign(block_key, self._packed(msgspec.msgpack.decode(block))),
             lambda: Foreign(control_records.pause_key("topic", f"x{offset}"), self._spoilt(pause)),
             lambda: Foreign(control_records.reschedule_key(draw.randrange(1 << 40)), self._spoilt(reschedule)),
-            lambda: Foreign(action_records.head_key(action), self._spoilt(head)),
+            lambda: Foreign(action_records.build_head_key(action), self._spoilt(head)),
             lambda: Foreign(b"\x10action/no-hex", self._spoilt(head)),
             lambda: Foreign(draw.choice(parts)(action), self._spoilt(order)),
             lambda: Foreign(action_records.tally_key(action), self._spoilt(tally)),
-            lambda: Foreign(action_records.slice_key(action, 0, 0), self._packed(members)),
-            lambda: Foreign(ramp_records.sending_key(action, 0, 0, 0), self._packed(members)),
+            lambda: Foreign(action_records.build_slice_key(action, 0, 0), self._packed(members)),
+            lambda: Foreign(ramp_records.build_sending_key(action, 0, 0, 0), self._packed(members)),
             lambda: Foreign(ramp_records.FAILED + action + bytes(10), self._raw(20)),
             lambda: Foreign(returned_offsets.RETURNED + place.block()[1:], self._raw(60)),
         ))()  # fmt: skip
@@ -225,7 +230,9 @@ class ForeignRecords:
     def _resting(self) -> Foreign:
         """What looks like a letter that was parked there."""
         now_ms = b"%d" % self._now_ms
-        headers = retry_headers.of_retry(b"%016x" % 1, b"1", f"{self._topic}/0/{1 << 40}".encode(), now_ms, b"testers/x", now_ms)
+        headers = retry_headers.make_retry_headers(
+            b"%016x" % 1, b"1", f"{self._topic}/0/{1 << 40}".encode(), now_ms, b"testers/x", now_ms
+        )
         headers.append((retry_headers.PARKED_REASON, b"rule"))
         at = self._draw.randrange(len(headers))
         bad = None, b"", b"\xff", b"9" * 5_000, b"a/b", b"/0/1", b"x/-1/9", self._raw(20)

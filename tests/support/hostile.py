@@ -77,7 +77,7 @@ class Generator:
 
     def __init__(self, seed: int, own: list[str], outputs: list[str], target: str) -> None:
         self.draw, self._own, self._outputs, self._target = random.Random(seed), own, outputs, target
-        self._samples = definition.samples(seed, outputs)
+        self._samples = definition.make_samples(seed, outputs)
 
     def records(self, count: int) -> Iterator[Hostile]:
         """So many, of all entry sources and kinds."""

@@ -7,4 +7,4 @@ from retry.intake import attempts
 
 def silent_id(team: str, topic: str, key: bytes | None, value: bytes | None) -> bytes:
     """The id of a letter that is known by its dead-letter topic, its key and its value alone."""
-    return attempts.to_header(attempts.fingerprint(topic, attempts.payload(key, value)), team)
+    return attempts.format_retry_id(attempts.make_fingerprint(topic, attempts.hash_payload(key, value)), team)

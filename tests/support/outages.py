@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from retry.analytics.advice.evidence import Cell, Evidence, survival
+from retry.analytics.advice.evidence import Cell, Evidence, compute_survival
 from retry.analytics.episodes import Ends, Episode
 from tests.support.downstream import HOUR_MS, MINUTE_MS, SETTLE_MS, STEPS_MS
 
@@ -132,4 +132,4 @@ def planned(ages_ms: Sequence[int] = AGES_MS) -> list[list[int]]:
 def recovered_part(outages: Sequence[Outage], attempts: int | None = None) -> float:
     """Which part of the letters recovers within so many attempts, on average."""
     letters = sum(each.letters for each in outages)
-    return sum(each.letters * (1 - survival(each.chances[:attempts])[-1]) for each in outages) / letters
+    return sum(each.letters * (1 - compute_survival(each.chances[:attempts])[-1]) for each in outages) / letters

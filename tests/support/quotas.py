@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 
-from retry.jars import jars
+from retry.jars import fetch_jars
 
 _SET_S = 180.0
 
 
 def limit_producer(bootstrap_servers: str, client_id: str, bytes_a_second: int) -> None:
     """Let the clients of this id together write so many bytes a second, from now on."""
-    classpath = ":".join(str(jar) for jar in jars("broker") + jars("broker-log"))
+    classpath = ":".join(str(jar) for jar in fetch_jars("broker") + fetch_jars("broker-log"))
     subprocess.run(
         ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classpath, "kafka.admin.ConfigCommand",
          "--bootstrap-server", bootstrap_servers, "--alter", "--add-config", f"producer_byte_rate={bytes_a_second}",

@@ -18,7 +18,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata
 
 from retry.clock import Deadline, pause
-from retry.kafka.asked_again import NOT_KNOWN_YET, until_answered
+from retry.kafka.asked_again import NOT_KNOWN_YET, ask_until_answered
 from tests.support.process import await_that
 
 Place = tuple[str, int]
@@ -72,7 +72,7 @@ def partitions(bootstrap_servers: str, topics: Iterable[str]) -> list[TopicParti
 
     def known() -> bool:
         # One of several brokers may not know yet what another has told whoever created it.
-        found.update(until_answered(lambda within_s: client.list_topics(timeout=within_s), 3 * _ASK_S).topics)
+        found.update(ask_until_answered(lambda within_s: client.list_topics(timeout=within_s), 3 * _ASK_S).topics)
         return found.keys() >= set(wanted)
 
     await_that(f"{wanted} are known", known)
@@ -118,7 +118,7 @@ def _record(m: Message) -> Record:
 
 def _ends(client: AdminClient, wanted: list[TopicPartition]) -> Ends:
     # Of a topic that was just made, the client may not know the leaders yet.
-    return until_answered(lambda within_s: _ends_now(client, wanted, within_s), 3 * _ASK_S, NOT_KNOWN_YET)
+    return ask_until_answered(lambda within_s: _ends_now(client, wanted, within_s), 3 * _ASK_S, NOT_KNOWN_YET)
 
 
 def _ends_now(client: AdminClient, wanted: list[TopicPartition], within_s: float) -> Ends:

@@ -168,7 +168,7 @@ def entry(
 ) -> tuple[bytes, bytes]:
     """Key and envelope of a letter that waits."""
     lane = entry_keys.lane(team, "orders.DLT", "orders.retry")
-    key = entry_keys.build_key(due_at_ms, entry_keys.key_stem("orders.DLT", 0), offset, lane)
+    key = entry_keys.build_key(due_at_ms, entry_keys.build_key_stem("orders.DLT", 0), offset, lane)
     given = headers if headers is not None else failure()
     ours: Headers = [("retry-id", b"%016x" % offset), ("retry-attempt", b"1"), ("retry-first-failed-ms", b"%d" % NOW_MS)]
     return key, envelopes.encode(Entry("orders.retry", b"key %d" % offset, b"value", given + ours, NOW_MS, team, NOW_MS))

@@ -9,7 +9,7 @@ from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.returned_offsets import ParkedPlace
 from retry.delivery.redecide import Redecider
 from retry.delivery.returned_letter import LetterReturns
-from retry.intake.attempts import to_header
+from retry.intake.attempts import format_retry_id
 from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import EntryBuilder, decide
 from retry.record import CREATE_TIME, Headers, Record
@@ -17,7 +17,7 @@ from tests.support.acted import DISCARDED, LINEAGES, NOW_MS, POLICIES
 from tests.support.plans import registry_of
 
 PARKED_AT = 4
-TOPIC_HASH = returned_offsets.topic_hash("id of orders.parked")
+TOPIC_HASH = returned_offsets.hash_topic_id("id of orders.parked")
 PARKING = {TOPIC_HASH.hex(): "orders.parked"}
 
 
@@ -52,7 +52,7 @@ def parked(letter: Record | None = None, *, made: int = 3, bytes_max: int = 1_00
     """The record that a letter becomes when it is parked after so many retries: made by intake's own code."""
     letter = letter or dead()
     route = registry_of(POLICIES).route(letter.topic())
-    trace = LetterHistory(to_header(7, route.team), 7, 0, made, NOW_MS - 1_000, False)
+    trace = LetterHistory(format_retry_id(7, route.team), 7, 0, made, NOW_MS - 1_000, False)
     case = decide(route, read(letter, route.aliases), trace, NOW_MS, None)
     packed = builder(bytes_max).pack(case)
     assert packed.reason is not None

@@ -8,8 +8,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from retry.analytics import schemas
-from retry.analytics.decode import day
-from retry.analytics.schemas import LETTER, POSITION, SENT, Watched, laid_out
+from retry.analytics.decode import find_day
+from retry.analytics.schemas import LETTER, POSITION, SENT, Watched, lay_out_rows
 from tests.support.events import Events, rows
 
 
@@ -20,7 +20,7 @@ def write(spark: SparkSession, found: Events, folder: Path) -> None:
         ("retries", found.sent, SENT, "sent_ms"),
         ("positions", found.positions, POSITION, "at_ms"),
     ):
-        made = laid_out(spark.createDataFrame(list(rows(each, schema.names)), schema).withColumn("day", day(when_ms)))
+        made = lay_out_rows(spark.createDataFrame(list(rows(each, schema.names)), schema).withColumn("day", find_day(when_ms)))
         folders = ["day", *({"team"} & set(schema.names))]
         made.repartition(*folders).write.partitionBy(*folders).parquet(str(folder / name))
     watched: dict[Watched, date] = {}

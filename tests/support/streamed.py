@@ -31,7 +31,7 @@ class Streamed:
         """So many batches more, each with a letter of each day and team."""
         from pyspark.sql import functions as F  # noqa: N812 what every Spark programmer reads
 
-        from retry.analytics.schemas import LETTER, laid_out
+        from retry.analytics.schemas import LETTER, lay_out_rows
 
         for _ in range(batches):
             rows = [{"day": day, "team": team, "id": uuid.uuid4().hex} for day in _DAYS for team in teams]
@@ -44,7 +44,7 @@ class Streamed:
         known = F.lit(None if without else "known").cast("string")
         own = [known.alias(name) for name in (*texts, more) if name and name not in ("team", "id", without)]
         query = (
-            laid_out(letters.select("*", *own)).repartition(1)
+            lay_out_rows(letters.select("*", *own)).repartition(1)
             .writeStream.format("parquet")
             .option("path", str(self.data / "letters"))
             .option("checkpointLocation", str(self.data / "_checkpoints" / "letters"))

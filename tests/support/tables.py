@@ -28,24 +28,24 @@ def lane(n: int, ordered: bool = False) -> bytes:
 
 def plain_key(due_ms: int, offset: int = 0, lane: bytes = entry_keys.COMMON) -> bytes:
     """The key of an entry that waits for nobody."""
-    return entry_keys.build_key(due_ms, entry_keys.key_stem(TOPIC, 0), offset, lane)
+    return entry_keys.build_key(due_ms, entry_keys.build_key_stem(TOPIC, 0), offset, lane)
 
 
 def ordered_key(due_ms: int, offset: int, record_key: bytes = b"k", n: int = 0) -> bytes:
     """The key of an entry that waits for earlier letters of its record key, in the ordered lane `n`."""
-    stem = entry_keys.hash_record_key("team", TOPIC, record_key) + entry_keys.key_stem(TOPIC, 0)
+    stem = entry_keys.hash_record_key("team", TOPIC, record_key) + entry_keys.build_key_stem(TOPIC, 0)
     return entry_keys.build_key(due_ms, stem, offset, lane(n, ordered=True))
 
 
 def named_key(due_ms: int, version: int, name: bytes = b"n", n: int = 0) -> bytes:
     """The key of an entry with a name, in the named lane `n`; a version comes from the offset of that number."""
-    stem, lane = entry_keys.key_stem("schedules", 0), entry_keys.named_lane(f"team {n}", "schedules", "orders")
-    return entry_keys.named_key(due_ms, entry_keys.hash_name("door", "schedules", name), version, stem, version, lane)
+    stem, lane = entry_keys.build_key_stem("schedules", 0), entry_keys.build_named_lane(f"team {n}", "schedules", "orders")
+    return entry_keys.build_named_key(due_ms, entry_keys.hash_name("door", "schedules", name), version, stem, version, lane)
 
 
 def cancel(version: int, name: bytes = b"n", until_ms: int = 0) -> ChangelogRow:
     """A record that ends a name up to a version, and is remembered for a while."""
-    stem = entry_keys.key_stem("schedules", 0)
+    stem = entry_keys.build_key_stem("schedules", 0)
     return envelopes.cancel(entry_keys.hash_name("door", "schedules", name), version, stem, version, until_ms)
 
 

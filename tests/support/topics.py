@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from retry.kafka.asked_again import until_answered
+from retry.kafka.asked_again import ask_until_answered
 from retry.kafka.topics import describe
 from tests.support.process import await_that
 
@@ -60,7 +60,7 @@ def _until_done(ask: Callable[[float], Mapping[Any, Future[None]]], done_before:
                 if asked == 1 or error.args[0].code() != done_before:
                     raise
 
-    until_answered(once, 3 * _ASK_S, (KafkaError.INVALID_REPLICATION_FACTOR,))
+    ask_until_answered(once, 3 * _ASK_S, (KafkaError.INVALID_REPLICATION_FACTOR,))
 
 
 def _created(admin: AdminClient, new: NewTopic) -> bool:

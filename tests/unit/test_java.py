@@ -92,27 +92,27 @@ def another_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = "import pathlib, sys; t = pathlib.Path(sys.argv[1]); t.mkdir(); [(t / f).write_text(f) for f in ('a.jar', 'b.jar')]"
     programs = {"4.2.0": program}
     monkeypatch.setattr(jars, "_ivy", lambda root, target: [sys.executable, "-c", programs.get(root[2], "1/0"), target])
-    monkeypatch.setattr(jars, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr(jars, "find_cache_dir", lambda: tmp_path)
     monkeypatch.setattr(jars, "version", lambda _name: "4.2.0")
     return tmp_path
 
 
 def test_hashes_of_another_spark_are_noted_and_hold_from_then_on(another_spark: Path, caplog: pytest.LogCaptureFixture) -> None:
-    found = jars.jars("spark")
+    found = jars.fetch_jars("spark")
     assert [file.name for file in found] == ["a.jar", "b.jar"] and "PySpark is 4.2.0, which is not tried" in caplog.text
     caplog.clear()
-    assert jars.jars("spark") == found and not caplog.text
+    assert jars.fetch_jars("spark") == found and not caplog.text
     found[1].write_text("another")
     with pytest.raises(JarsUnavailable, match=r"not the pinned files: b\.jar"):
-        jars.jars("spark")
-    assert jars.jars("spark") == found and another_spark in found[0].parents
+        jars.fetch_jars("spark")
+    assert jars.fetch_jars("spark") == found and another_spark in found[0].parents
 
 
 @pytest.mark.usefixtures("another_spark")
 def test_a_spark_whose_source_nobody_has_says_which_one_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jars, "version", lambda _name: "4.9.0")
     with pytest.raises(JarsUnavailable, match=r"what is tried is Spark 4\.0\.0: pip install 'pyspark==4\.0\.0'"):
-        jars.jars("spark")
+        jars.fetch_jars("spark")
 
 
 def test_jars_of_the_broker_do_not_depend_on_which_spark_there_is(another_spark: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,5 +122,5 @@ def test_jars_of_the_broker_do_not_depend_on_which_spark_there_is(another_spark:
     # A PySpark that a cluster has put on the path has no metadata.
     monkeypatch.setattr(jars, "version", version)
     with pytest.raises(JarsUnavailable, match=r"could not fetch org\.apache\.kafka"):
-        jars.jars("broker")
+        jars.fetch_jars("broker")
     assert not [*another_spark.iterdir()]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from backoff import duration_text
 from retry.analytics.advice.choose_attempts import Advice, merge_delays
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
-from retry.analytics.advice.policy_rewrite import Advised, amended_section, is_writable, rule_lines
+from retry.analytics.advice.policy_rewrite import Advised, is_writable, list_amended_lines, rule_lines
 from retry.analytics.html.format import at_most, count, duration, format_name, noun
 
 # How sure the advice is that no more recoveries are lost than it says.
@@ -62,7 +62,7 @@ def choose_actions(
             "team": each.team, "exception": each.exception, "topics": list(each.topics), "policies": list(each.policies),
             "sentence": _describe_action(each, where, period_ms), "verdict": advice.verdict, "attempts": advice.attempts,
             "attempts_now": advice.attempts_now, "delays_ms": advice.delays_ms, "rule": rule_lines(each),
-            "section": [] if file is None else amended_section(*file, each),
+            "section": [] if file is None else list_amended_lines(*file, each),
             "retries": advice.saved, **(per_retry or PerRetry()).scale_to(advice.saved), "letters": advice.letters,
             "recoveries": advice.recoveries_now, "recoveries_at_risk": advice.recoveries_at_risk, "confidence": CONFIDENCE,
             "base": advice.base,

@@ -23,10 +23,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from retry.analytics.advice.evidence import CELL_ENOUGH, Cell, Evidence, survival
+from retry.analytics.advice.evidence import CELL_ENOUGH, Cell, Evidence, compute_survival
 from retry.analytics.advice.grounds import Coverage, Grounds
 from retry.analytics.advice.prospect import Prospect
-from retry.analytics.statistics import chance, more_often
+from retry.analytics.statistics import chance, compute_more_often_chance
 
 # Advised delays as people say them: rounded, and attempts in a row that have one delay together.
 
@@ -172,7 +172,7 @@ def _choose(prospect: Prospect, keep: float, enough: int, comparisons: int | Non
     attempts = made
     while attempts > 1 and kept_low(attempts - 1) >= keep:
         attempts -= 1
-    level = DELAYS_LEVEL / max(1, delays_tried(evidence) if comparisons is None else comparisons)
+    level = DELAYS_LEVEL / max(1, list_tried_delays(evidence) if comparisons is None else comparisons)
     effects = prospect.design_effects
     better = {
         n: cell for n in range(1, attempts + 1)
@@ -187,7 +187,7 @@ def _choose(prospect: Prospect, keep: float, enough: int, comparisons: int | Non
     return _advice(prospect, "delays" if better else "keep", made, better, 1.0, missing=prospect.missing(keep) if idle else 0)
 
 
-def delays_tried(evidence: Evidence) -> int:
+def list_tried_delays(evidence: Evidence) -> int:
     return sum(len(tried) for cells in evidence.cells.values() if len(tried := _select_tried(cells)) > 1)
 
 
@@ -204,7 +204,7 @@ def _better_delay(cells: tuple[Cell, ...], level: float, effect: float) -> Cell 
     others = [cell for cell in cells if cell is not best]
     rest = sum(cell.recovered for cell in others), sum(cell.ended for cell in others)
     both = (best.recovered, best.ended), rest
-    if more_often(*((round(events / effect), round(letters / effect)) for events, letters in both)) > level:
+    if compute_more_often_chance(*((round(events / effect), round(letters / effect)) for events, letters in both)) > level:
         return None
     low = chance(best.recovered / effect, best.ended / effect).low
     return next(cell for cell in tried if cell.recovered / cell.ended >= low)
@@ -214,7 +214,7 @@ def _advice(
     prospect: Prospect, verdict: str, attempts: int, better: Mapping[int, Cell], kept_low: float, missing: int = 0
 ) -> Advice:
     letters, left_now = prospect.evidence.letters, prospect.reach
-    left = survival(_hazard_at(prospect.evidence, n, better.get(n)) for n in range(1, attempts + 1))
+    left = compute_survival(_hazard_at(prospect.evidence, n, better.get(n)) for n in range(1, attempts + 1))
     return Advice(
         verdict, attempts_now=prospect.attempts, attempts=attempts,
         delays_ms={n: round_delay(cell.delay_ms) for n, cell in better.items()}, letters=letters,

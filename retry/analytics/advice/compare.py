@@ -7,8 +7,8 @@ from typing import Any
 
 from retry.analytics.advice.choose_attempts import Advice
 from retry.analytics.advice.evidence import Evidence, Kind
-from retry.analytics.advice.replay import Expected, Start, replay, unjudged_rules
-from retry.analytics.episodes import bound_share, share_of
+from retry.analytics.advice.replay import Expected, Start, list_unjudged_rules, replay
+from retry.analytics.episodes import bound_share, compute_share
 from retry.analytics.html.format import noun
 from retry.analytics.statistics import Counts
 from retry.policies.registry import Registry
@@ -36,7 +36,7 @@ def compare_policies(
         {"team": kind.team, "exception": kind.exception, "now": _plain(both[0][kind]), "tried": _plain(both[1][kind])}
         for kind in sorted(both[0], key=lambda kind: (-abs(both[0][kind].retries - both[1][kind].retries), str(kind)))
     ]
-    unjudged = sorted({*unjudged_rules(now, starts), *unjudged_rules(tried, starts)})
+    unjudged = sorted({*list_unjudged_rules(now, starts), *list_unjudged_rules(tried, starts)})
     return {"now": _plain(_sum(both[0])), "tried": _plain(_sum(both[1])), "kinds": kinds, "unjudged": unjudged}
 
 
@@ -164,6 +164,6 @@ def _replay_letters(met: list[Evidence], attempts: int | None) -> dict[str, Any]
 
 def _share(kept: int, recovered: int, counts: list[Counts]) -> dict[str, float | None]:
     """The share with its bounds, of what was kept and recovered in each episode; of letters, where no episodes are known."""
-    bounds = share_of(counts) if counts else bound_share(kept, recovered, recovered)
+    bounds = compute_share(counts) if counts else bound_share(kept, recovered, recovered)
     low, likely, high = bounds if recovered else (None, None, None)
     return {"kept_share": likely, "kept_low": low, "kept_high": high}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from retry.analytics.episodes import Episode, merge_episodes, share_of
-from retry.analytics.statistics import Chance, chance, differ
+from retry.analytics.episodes import Episode, compute_share, merge_episodes
+from retry.analytics.statistics import Chance, chance, compute_difference_chance
 
 # Fewer retries of one attempt and delay tell less than all of that attempt together.
 CELL_ENOUGH = 30
@@ -70,7 +70,7 @@ class Evidence:
     @classmethod
     def from_cells(cls, cells: Iterable[Cell], episodes: Iterable[Episode] = ()) -> Evidence:
         every = tuple(sorted(cells))
-        merged = [_merge_cells(list(group)) for _, group in groupby(every, lambda cell: (cell.attempt, bin_of(cell.delay_ms)))]
+        merged = [_merge_cells(list(group)) for _, group in groupby(every, lambda cell: (cell.attempt, find_bin(cell.delay_ms)))]
         last = max((cell.attempt for cell in merged), default=0)
         by_attempt = {n: tuple(cell for cell in merged if cell.attempt == n) for n in range(1, last + 1)}
         return cls(by_attempt, every, merge_episodes(episodes))
@@ -98,11 +98,11 @@ class Evidence:
     def hazard(self, attempt: int) -> Chance:
         """How likely this attempt recovers, whatever its delay."""
         if self.episodes:
-            return share_of([(each.ends_of(attempt).recovered, each.ends_of(attempt).ended) for each in self.episodes])
+            return compute_share([(each.ends_of(attempt).recovered, each.ends_of(attempt).ended) for each in self.episodes])
         return chance(self.count_recovered(attempt), self.count_ended(attempt))
 
 
-def survival(hazards: Iterable[float]) -> list[float]:
+def compute_survival(hazards: Iterable[float]) -> list[float]:
     """Compute the share of the letters that still fail before each attempt, and as the last item after all: Kaplan and Meier,
     JASA 53 (1958) 457-481.
 
@@ -115,7 +115,7 @@ def survival(hazards: Iterable[float]) -> list[float]:
     return left
 
 
-def bin_of(delay_ms: int) -> int:
+def find_bin(delay_ms: int) -> int:
     """Find the step of 41 % that a delay, or an age, lies in."""
     return math.floor(BINS_PER_DOUBLING * math.log2(max(1, delay_ms)))
 
@@ -157,8 +157,9 @@ def may_be_pooled(one: Evidence, other: Evidence) -> bool:
     if any(min(one.count_ended(attempt), other.count_ended(attempt)) < _TESTED for attempt in tested):
         return False
     level = _LEVEL / max(1, len(tested))
+    ended = lambda evidence, n: (evidence.count_recovered(n), evidence.count_ended(n))  # noqa: E731
     return all(
-        differ((one.count_recovered(n), one.count_ended(n)), (other.count_recovered(n), other.count_ended(n))) > level
+        compute_difference_chance(ended(one, n), ended(other, n)) > level
         for n in tested
     )  # fmt: skip
 

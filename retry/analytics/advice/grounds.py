@@ -25,9 +25,9 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from retry.analytics.advice.evidence import Evidence
-from retry.analytics.episodes import ENOUGH_EPISODES, Ends, Episode, correlation_high, end_alike, merge_episodes
+from retry.analytics.episodes import ENOUGH_EPISODES, Ends, Episode, end_alike, estimate_correlation_high, merge_episodes
 from retry.analytics.html.format import duration, noun
-from retry.analytics.statistics import Counts, binomial_tail, more_often
+from retry.analytics.statistics import Counts, binomial_tail, compute_more_often_chance
 
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
 _SLOT_HOURS = 3
@@ -99,7 +99,7 @@ class Grounds:
     def design_effects(self) -> dict[int, float]:
         """How many letters count as an independent one, by attempt."""
         counts = self._counts(self.episodes)
-        correlation = correlation_high(counts)
+        correlation = estimate_correlation_high(counts)
         found = {}
         for attempt, each in enumerate(counts, 1):
             letters = sum(n for _, n in each)
@@ -148,7 +148,7 @@ class Grounds:
         while newest <= len(self.episodes) / 2:
             new, old = self.episodes[-newest:], self.episodes[:-newest]
             late, late_old = ((_sum_recovered(of, attempts), _sum_recovered(of, 0)) for of in (new, old))
-            if late[0] and min(binomial_tail(*late, 1 - keep), more_often(late, late_old)) < _LEVEL:
+            if late[0] and min(binomial_tail(*late, 1 - keep), compute_more_often_chance(late, late_old)) < _LEVEL:
                 return "the newest letters need more attempts than older ones did"
             if _fails_more(new, old, attempts):
                 return "the newest letters fail more often than older ones did: an outage may be under way"

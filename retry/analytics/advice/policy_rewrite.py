@@ -93,13 +93,13 @@ def add_rules(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, in
     return out.getvalue(), added
 
 
-def difference(text: str, name: str, advised: Iterable[Advised]) -> list[str]:
+def diff_policies(text: str, name: str, advised: Iterable[Advised]) -> list[str]:
     """Return a unified diff of the policy file and the one with the rules, none where they are equal; raises as `add_rules`."""
     changed, _ = add_rules(text, name, advised)
     return list(difflib.unified_diff(text.splitlines(), changed.splitlines(), name, name, lineterm="", n=2))
 
 
-def amended_section(text: str, name: str, advised: Advised) -> list[str]:
+def list_amended_lines(text: str, name: str, advised: Advised) -> list[str]:
     """Return the lines of the topics that the rules of an advice change, as they stand in the new file: YAML by itself, and in
     the file it takes the place of what was there. None where the file stays as it is; raises as `add_rules`."""
     changed, added = add_rules(text, name, [advised])

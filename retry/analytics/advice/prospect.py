@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from retry.analytics.advice.evidence import CELL_ENOUGH, Cell, Evidence, survival
+from retry.analytics.advice.evidence import CELL_ENOUGH, Cell, Evidence, compute_survival
 from retry.analytics.statistics import Rate, chance, weight_rates
 
 # Delays that differ more are not taken for each other.
@@ -42,7 +42,7 @@ class Prospect:
     @cached_property
     def reach(self) -> list[float]:
         """The part of the letters that comes to each attempt, and as the last item the part that fails for good."""
-        return survival(self.hazards)
+        return compute_survival(self.hazards)
 
     @cached_property
     def reach_high(self) -> list[float]:

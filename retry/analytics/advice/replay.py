@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from backoff import RetryAt
-from retry.analytics.advice.evidence import Cell, Evidence, Kind, bin_of, survival
+from retry.analytics.advice.evidence import Cell, Evidence, Kind, compute_survival, find_bin
 from retry.analytics.statistics import Chance, Z, chance
 from retry.dead_letters.failure import Failure
 from retry.policies.registry import Registry
@@ -89,7 +89,7 @@ class Observed:
 
 def _recovered_by_age(evidence: Evidence) -> tuple[list[int], list[float]]:
     """List ages, and the part that had recovered before the first, up to the first, and so on."""
-    reach = survival(evidence.likely(attempt) for attempt in evidence.cells)
+    reach = compute_survival(evidence.likely(attempt) for attempt in evidence.cells)
     letters = {attempt: sum(cell.letters for cell in cells if cell.ended) for attempt, cells in evidence.cells.items()}
     gains = sorted(
         (cell.age_ms, reach[cell.attempt - 1] * cell.letters / letters[cell.attempt] * cell.recovered / cell.ended)
@@ -110,7 +110,7 @@ def _distance(one_ms: float, other_ms: float) -> float:
 def _within(time_ms: int, seen_ms: list[int]) -> bool:
     if min(seen_ms) / _SAME <= max(1, time_ms) <= max(*seen_ms, 1) * _SAME:
         return True
-    return any(bin_of(time_ms) == bin_of(each) for each in seen_ms)
+    return any(find_bin(time_ms) == find_bin(each) for each in seen_ms)
 
 
 def _middle(cells: list[Cell], times_ms: list[int]) -> float:
@@ -217,7 +217,7 @@ def _is_of(start: Start, kind: Kind) -> bool:
     return (not kind.topics or start.topic in kind.topics) and (not kind.policies or start.policy in kind.policies)
 
 
-def unjudged_rules(registry: Registry, starts: Iterable[Start]) -> list[str]:
+def list_unjudged_rules(registry: Registry, starts: Iterable[Start]) -> list[str]:
     """List rules of these letters' routes with conditions on what outcomes do not contain."""
     routes = {route.name: route for start in starts if (route := registry.route(start.topic)).rules}
     return sorted({
@@ -260,7 +260,7 @@ def _walk(route: Route, start: Start, observed: Observed, draw: float) -> Expect
     expected = Expected(letters=1.0)
     begun_ms = start.hour_ms + int(draw * _HOUR_MS)
     left, bounds = 1.0, _Bounds()
-    for attempt, failed_ms, due_ms in retries(route, start.exception, start.is_cause, begun_ms, draw):
+    for attempt, failed_ms, due_ms in iterate_retries(route, start.exception, start.is_cause, begun_ms, draw):
         chance, is_observed = observed.retry(attempt, due_ms - failed_ms, due_ms - begun_ms, failed_ms - begun_ms)
         expected.retries += left
         if attempt > observed.attempts:
@@ -299,7 +299,7 @@ def plan_delays(registry: Registry, kinds: Iterable[Kind], is_cause: Causes) -> 
         for route, is_root in routes:
             for way in range(_WAYS):
                 begun_ms, draw = way * _DAY_MS // _WAYS, (way + 0.5) / _WAYS
-                for attempt, failed_ms, due_ms in retries(route, kind.exception, is_root, begun_ms, draw):
+                for attempt, failed_ms, due_ms in iterate_retries(route, kind.exception, is_root, begun_ms, draw):
                     delays_ms.setdefault(attempt, []).append(due_ms - failed_ms)
         if routes:
             found[kind] = [delays_ms[attempt] for attempt in sorted(delays_ms)]
@@ -316,7 +316,9 @@ def _narrow_route(route: Route, kind: Kind, registry: Registry) -> list[Route]:
     return [replace(route, default_plan=plan, rules=()) for plan in route.plans() if plan.name in kind.policies]
 
 
-def retries(route: Route, exception: str | None, is_cause: bool, begun_ms: int, draw: float) -> Iterator[tuple[int, int, int]]:
+def iterate_retries(
+    route: Route, exception: str | None, is_cause: bool, begun_ms: int, draw: float
+) -> Iterator[tuple[int, int, int]]:
     """Yield attempt, time of failure and due time of every retry that a letter gets which always fails."""
     failure = Failure(exception=exception, cause=exception if is_cause else None)
     failed_ms = begun_ms

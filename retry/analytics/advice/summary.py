@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from backoff import duration_text
-from retry.analytics.advice.choose_attempts import ENOUGH, KEEP, Advice, choose, delays_tried, merge_delays, refuse
+from retry.analytics.advice.choose_attempts import ENOUGH, KEEP, Advice, choose, list_tried_delays, merge_delays, refuse
 from retry.analytics.advice.evidence import OTHER, Evidence, Kind
 from retry.analytics.advice.grounds import Coverage
 from retry.analytics.html.format import at_most, noun
@@ -16,13 +16,13 @@ from retry.analytics.html.format import at_most, noun
 _TOO_MANY = "these are more kinds of failure than are told apart"
 
 
-def advice_by_kind(
+def choose_advice_by_kind(
     evidence: Mapping[Kind, Evidence], planned: Mapping[Kind, Sequence[Sequence[int]]] | None = None,
     *, keep: float = KEEP, enough: int = ENOUGH,
 ) -> dict[Kind, Advice]:  # fmt: skip
     """Choose the advice for each kind, where most is saved first, and of those alike the kind with more letters. `planned` is
     what the policy file of now has for a kind, see `retry.analytics.advice.replay`; None where there is none."""
-    tried = sum(delays_tried(each) for each in evidence.values() if each.count_ended(1) >= enough)
+    tried = sum(list_tried_delays(each) for each in evidence.values() if each.count_ended(1) >= enough)
     plans = planned or {}
     # A night is seen where a letter of any kind failed in it.
     coverage = Coverage.from_episodes(episode for each in evidence.values() for episode in each.episodes)
@@ -34,7 +34,7 @@ def advice_by_kind(
     return dict(sorted(advice.items(), key=lambda one: (-one[1].saved, -one[1].letters, str(one[0]))))
 
 
-def worth(evidence: Mapping[Kind, Evidence], advice: Mapping[Kind, Advice]) -> list[dict[str, Any]]:
+def make_advice_rows(evidence: Mapping[Kind, Evidence], advice: Mapping[Kind, Advice]) -> list[dict[str, Any]]:
     """Make a row for each advice.
 
     It has the fields of the advice, `team`, `exception`, `topics` and `policies` that it is about, `where` (these as a text where
@@ -66,7 +66,7 @@ def _where(kind: Kind, kinds: Iterable[Kind]) -> str:
     return f"{first} and {len(more)} more" if more else first
 
 
-def saving(advice: Mapping[Kind, Advice], keep: float = KEEP) -> dict[str, float]:
+def sum_saving(advice: Mapping[Kind, Advice], keep: float = KEEP) -> dict[str, float]:
     """Sum up all of it: `retries` that need not be made, `of` how many, their `share`, and what is `kept_low` of the recoveries
     of each kind."""
     saved = sum(each.saved for each in advice.values() if each.changes)

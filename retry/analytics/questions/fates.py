@@ -13,7 +13,7 @@ _LATEST = ("team", "policy", "topic", "exception", "is_cause", "fate")
 _BOTH = ("team", "policy", "topic", "exception", "cause", "id", "attempt", "first_failed_ms", "failed_ms")
 
 
-def histories(attempts: DataFrame, parked: DataFrame) -> DataFrame:
+def list_histories(attempts: DataFrame, parked: DataFrame) -> DataFrame:
     """The latest state of each lineage, and what it cost.
 
     Reads of both `team`, `policy`, `topic`, `exception`, `cause`, `id`, `attempt`, `first_failed_ms`, `failed_ms`; of

@@ -10,7 +10,7 @@ from retry.telemetry.outcomes import PARK
 _KEYS = ("team", "exception", "fingerprint")
 
 
-def top(attempts: DataFrame, parked: DataFrame, since_ms: int, until_ms: int, most: int = 20) -> DataFrame:
+def find_top_fingerprints(attempts: DataFrame, parked: DataFrame, since_ms: int, until_ms: int, most: int = 20) -> DataFrame:
     """The most frequent fingerprints of the failures from `since_ms` up to `until_ms`, the most frequent first.
 
     Every letter is a failure, whether it was retried or not. Reads of both `team`, `exception`, `fingerprint`, `id`, `failed_ms`,
@@ -40,7 +40,7 @@ def top(attempts: DataFrame, parked: DataFrame, since_ms: int, until_ms: int, mo
     return recent.where(F.col("failures") > 0).orderBy(F.desc("failures"), *_KEYS).limit(most)
 
 
-def samples(attempts: DataFrame, parked: DataFrame, among: DataFrame) -> DataFrame:
+def find_samples(attempts: DataFrame, parked: DataFrame, among: DataFrame) -> DataFrame:
     """Find sample letters for rows of `top`: the latest, the latest that was parked, the first of the period.
 
     Reads as `top`. Gives `team`, `exception`, `fingerprint`, and these as `samples`.
@@ -55,7 +55,9 @@ def samples(attempts: DataFrame, parked: DataFrame, among: DataFrame) -> DataFra
     return found.groupBy(*_KEYS).agg(F.array_distinct(F.array_compact(F.array(*places))).alias("samples"))
 
 
-def over_time(attempts: DataFrame, parked: DataFrame, among: DataFrame, since_ms: int, until_ms: int, steps: int) -> DataFrame:
+def count_over_time(
+    attempts: DataFrame, parked: DataFrame, among: DataFrame, since_ms: int, until_ms: int, steps: int
+) -> DataFrame:
     """How often each fingerprint was seen in each of so many equal steps of the period; those `among` a few rows of `top` alone.
 
     Reads as `top`. Gives `team`, `exception`, `fingerprint`, `at_ms` (the beginning of the step), `failures`; steps without any
@@ -106,7 +108,7 @@ def count_per_minute(attempts: DataFrame) -> DataFrame:
     )
 
 
-def storms(minutes: DataFrame, since_ms: int, until_ms: int, least: int = 100) -> DataFrame:
+def find_storms(minutes: DataFrame, since_ms: int, until_ms: int, least: int = 100) -> DataFrame:
     """The minutes with at least five times as many retries as the team's median minute, and at least `least`.
 
     The median is that of all minutes of the period: those of a quiet team are mostly empty, and its storm must not be measured

@@ -23,7 +23,7 @@ _PARTS = 64
 _ABOUT = {"all": (), "team": ("team",), "policy": ("team", "policy"), "exception": ("team", "exception")}
 
 
-def sums(grouped: GroupedData, *more: Column) -> DataFrame:
+def sum_groups(grouped: GroupedData, *more: Column) -> DataFrame:
     """Count what became of each group's letters, how fast, and at what cost, in one transform that reads them once.
 
     Takes rows of `retry.analytics.questions.fates`, and reads `fate`, `retries`, `bytes`, `assumed`, `watched_ms`.
@@ -83,7 +83,7 @@ def bound_recovery(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"recovery_low": low, "recovery_high": high, "episodes": int(sums.episodes), "effect": effect}
 
 
-def largest_sums(histories: DataFrame, most: int) -> DataFrame:
+def sum_largest_groups(histories: DataFrame, most: int) -> DataFrame:
     """`sums` of all letters, of each team, of each policy and of each kind of failure, counted in one pass.
 
     Gives also `of` (all, team, policy, exception); columns that a row is not about are null. Of each it gives those that are
@@ -93,7 +93,7 @@ def largest_sums(histories: DataFrame, most: int) -> DataFrame:
     # Spark's id of a row's grouping has a bit for each column that it is not about, the first column's the highest.
     ids = {sum(4 >> n for n, name in enumerate(_COLUMNS) if name not in about): of for of, about in _ABOUT.items()}
     of = F.create_map(*[F.lit(each) for pair in ids.items() for each in pair])[F.col("_id").cast("int")]
-    summed = _join_blocks(sums(grouped, F.grouping_id().alias("_id")), sum_blocks(histories, _ABOUT.values(), *_COLUMNS))
+    summed = _join_blocks(sum_groups(grouped, F.grouping_id().alias("_id")), sum_blocks(histories, _ABOUT.values(), *_COLUMNS))
     summed = summed.withColumn("of", of).drop("_id")
     # There may be any number of kinds: many tasks find the largest of a part of them each, and one the largest of these.
     summed = summed.withColumn("_part", F.pmod(F.hash(*_COLUMNS), F.lit(_PARTS)))
@@ -112,7 +112,7 @@ def _join_blocks(summed: DataFrame, blocks: DataFrame) -> DataFrame:
     return summed.join(named, on=same, how="left").drop(*[f"b{name}" for name in keys])
 
 
-def parked_by_reason(parked: DataFrame) -> DataFrame:
+def count_parked_by_reason(parked: DataFrame) -> DataFrame:
     """Why letters that are parked were parked.
 
     Reads `team`, `policy`, `reason`, `decision`, `stands`. Gives the first three, and `letters`; the reason is `unknown` where
@@ -123,7 +123,7 @@ def parked_by_reason(parked: DataFrame) -> DataFrame:
     return rests.groupBy("team", "policy", reason).agg(F.count("*").alias("letters"))
 
 
-def lateness(attempts: DataFrame) -> DataFrame:
+def measure_lateness(attempts: DataFrame) -> DataFrame:
     """How long after its due time a retry was sent, where the target topic keeps the time of appending.
 
     Reads `team`, `policy`, `sent_ms`, `due_ms`. Gives `team`, `policy`, `measured`, `p50_ms`, `p90_ms`, `p99_ms`, `max_ms`.
@@ -160,12 +160,12 @@ _DOINGS_MAX = 10_000
 
 def count_by_policy(histories: DataFrame, most: int) -> list[Row]:
     """Take `sums` of the policies with most letters, with the bounds of their recovery."""
-    largest = sums(histories.groupBy(*_KEYS)).orderBy(F.desc("letters"), *_KEYS).limit(most)
+    largest = sum_groups(histories.groupBy(*_KEYS)).orderBy(F.desc("letters"), *_KEYS).limit(most)
     blocks = sum_blocks(histories, [_KEYS], *_KEYS).drop("_id")
     return [bound_recovery(row.asDict()) for row in _join_blocks(largest, blocks).collect()]
 
 
-def doings(attempts: DataFrame, parked: DataFrame) -> list[Row]:
+def list_policy_doings(attempts: DataFrame, parked: DataFrame) -> list[Row]:
     """List what each policy did: `team`, `policy`, `attempt`, `letters`, and the median `delay_ms` before the attempt. Where
     letters were parked after the last attempt, `attempt` is its number, `delay_ms` is None. Operators' actions are left out."""
     delay_ms = F.percentile_approx("delay_ms", 0.5, _DELAY_ACCURACY).alias("delay_ms")

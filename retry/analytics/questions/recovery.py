@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from retry.analytics.advice.evidence import BINS_PER_DOUBLING, OTHER
 from retry.analytics.episodes import bound_share
-from retry.analytics.statistics import Step, cumulative
+from retry.analytics.statistics import Step, compute_curves
 
 # Counts in, curves out: which part of all letters has recovered or was given up.
 
@@ -72,7 +72,7 @@ def _compute_shares(ordered: Sequence[Row], effect: float) -> list[Row]:
         for row in ordered
     ]
     made = []
-    for parts, failing in cumulative(steps, WAYS):
+    for parts, failing in compute_curves(steps, WAYS):
         named = {f"part_{way}": each for way, each in {**parts, "failing": failing}.items()}
         made.append({
             f"{name}{suffix}": value
@@ -158,7 +158,7 @@ def merge_small_kinds(frame: DataFrame, attempts: DataFrame) -> DataFrame:
     return joined.withColumn("exception", exception).drop("_team", "_name", "_is_large")
 
 
-def cells(attempts: DataFrame, settled_ms: int) -> DataFrame:
+def count_cells(attempts: DataFrame, settled_ms: int) -> DataFrame:
     """Count how the retries of each kind of failure ended, by attempt, delay and age.
 
     What failed after `settled_ms`, less than the settle time before the end of observation, counts as unknown like what may have
@@ -183,7 +183,7 @@ def cells(attempts: DataFrame, settled_ms: int) -> DataFrame:
     )  # fmt: skip
 
 
-def episodes(attempts: DataFrame, settled_ms: int) -> DataFrame:
+def count_episodes(attempts: DataFrame, settled_ms: int) -> DataFrame:
     """Count how the retries of each kind of failure ended, by episode of its first failures, see `retry.analytics.episodes`.
 
     Letters are counted by a quarter of an hour, and only these counts are put in order: so no task sees all letters of a kind.
@@ -236,7 +236,7 @@ def count_unwatched(attempts: DataFrame, settled_ms: int) -> DataFrame:
     return overdue.agg(F.count("*").alias("retries"))
 
 
-def starts(histories: DataFrame) -> DataFrame:
+def count_starts(histories: DataFrame) -> DataFrame:
     """When letters of each kind failed first, by hour: what a policy file is tried on.
 
     Reads `team`, `topic`, `first_policy`, `exception`, `is_cause`, `first_failed_ms`. Gives `team`, `topic`, `policy` (that

@@ -40,7 +40,7 @@ from retry.operations.act.options import KINDS, OPTIONS_OF, ActOptions, OptionsI
 from retry.operations.act.selection import says_states
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import all_of
-from retry.operations.moments import moment_ms
+from retry.operations.moments import parse_moment_ms
 
 # What was typed into the form of an action, or sent to the API → what is asked for. No I/O.
 
@@ -102,7 +102,7 @@ def parse_body(body: bytes) -> actions.Ask:
         except (binascii.Error, ValueError):
             raise OptionsInvalid("value_base64: it is no base64") from None
     times = {name: _read(name, getattr(given, name), duration_ms) for name in _DURATIONS}
-    at_ms = given.at if isinstance(given.at, int) else _read("at", given.at, moment_ms)
+    at_ms = given.at if isinstance(given.at, int) else _read("at", given.at, parse_moment_ms)
     try:
         patch = None if given.merge_patch is None else orjson.dumps(given.merge_patch).decode()
     except orjson.JSONEncodeError:
@@ -122,7 +122,7 @@ def parse_form(form: FormData) -> actions.Ask:
     # An empty value is one, too: a box says that there is to be a new one.
     value = str(form.get("value", "")).encode() if text.get("has_value") and "value" in asked else None
     found = ActOptions(
-        at=_read("at", text.get("at") or None, moment_ms), ramp={"yes": True, "no": False}.get(text.get("ramp", "")),
+        at=_read("at", text.get("at") or None, parse_moment_ms), ramp={"yes": True, "no": False}.get(text.get("ramp", "")),
         keep=_read("keep", text.get("keep") or None, _part), to=text.get("to") or None, value=value,
         set_headers=_parse_headers(text.get("set_headers", "")), removed=_split_lines(text.get("removed", "")),
         merge_patch=text.get("merge_patch") or None, now=text.get("now") == "yes", **times,

@@ -61,7 +61,7 @@ def list_(request: Request) -> Response:
 def render_action(request: Request) -> Response:
     console, viewer, found = console_of(request), viewer_of(request), action_id(request)
     kept = console.previews.find_preview(found, viewer.name)
-    if kept is not None and kept.is_started and standing_actions.action(console.replica, viewer.scope(), found) is None:
+    if kept is not None and kept.is_started and standing_actions.find_action(console.replica, viewer.scope(), found) is None:
         # The workers have it; the replica will in a moment.
         return render_page(request, "started.html", action=found)
     about = _find_overview(console, viewer.scope(), found)
@@ -72,13 +72,13 @@ def render_action(request: Request) -> Response:
 def submit_order(request: Request) -> Response:
     console, viewer = console_of(request), viewer_of(request)
     found, what = action_id(request), request.url.path.rpartition("/")[2]
-    actions.send_order(console, viewer, what, found, reason(request))
+    actions.send_order(console, viewer, what, found, read_reason(request))
     return RedirectResponse(f"/actions/{found}", HTTPStatus.SEE_OTHER)
 
 
 @needs(Role.OPERATOR, "reason")
 def preview_undo(request: Request) -> Response:
-    kept = actions.ask_undo(console_of(request), viewer_of(request), action_id(request), reason(request))
+    kept = actions.ask_undo(console_of(request), viewer_of(request), action_id(request), read_reason(request))
     kept.done.wait(_WAIT_S)
     return RedirectResponse(f"/act/{kept.id}", HTTPStatus.SEE_OTHER)
 
@@ -93,7 +93,7 @@ def download_members(request: Request) -> Response:
     return StreamingResponse(_csv(map(member_row, rows)), media_type="text/csv; charset=utf-8", headers=headers)
 
 
-def reason(request: Request) -> str:
+def read_reason(request: Request) -> str:
     """Return why somebody does what the form does, in their words; raises ActionRefused where these are too many."""
     text = str(form_of(request).get("reason", "")).strip()
     if len(text) > _REASON_MAX:
@@ -101,7 +101,7 @@ def reason(request: Request) -> str:
     return text
 
 
-def page_of(console: Console, scope: Scope, after: str, most: int) -> tuple[list[ActionOverview], str | None]:
+def list_page(console: Console, scope: Scope, after: str, most: int) -> tuple[list[ActionOverview], str | None]:
     """List `most` actions behind the action `after`, and where the next ones begin; raises CursorStale where it is gone."""
     found = standing_actions.list_recent_actions(console.replica, scope)
     if after:
@@ -114,12 +114,12 @@ def page_of(console: Console, scope: Scope, after: str, most: int) -> tuple[list
 
 
 def _find_overview(console: Console, scope: Scope, found: str) -> ActionOverview:
-    about = standing_actions.action(console.replica, scope, found)
+    about = standing_actions.find_action(console.replica, scope, found)
     return demand_found(about, "there is no such action, or it is older than 30 days; a new one takes seconds")
 
 
 def _list(console: Console, scope: Scope, after: str) -> dict[str, Any]:
-    some, following = page_of(console, scope, after, PAGE)
+    some, following = list_page(console, scope, after, PAGE)
     shown = [api_answers.about_object(each, console.clock_ms()) for each in some]
     return {"actions": shown, "after": following, "after_what": after}
 

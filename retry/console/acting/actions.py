@@ -189,7 +189,7 @@ def start_action(console: Console, viewer: Viewer, action_id: str, expect: int |
         _start(console, viewer, found, found.found, expect)
         found.is_started = True
         console.previews.release(found)
-    standing_actions.await_shown(lambda: standing_actions.action(console.replica, viewer.scope(), action_id) is not None)
+    standing_actions.await_shown(lambda: standing_actions.find_action(console.replica, viewer.scope(), action_id) is not None)
 
 
 def demand_seen(console: Console) -> None:
@@ -215,7 +215,7 @@ def _start(console: Console, viewer: Viewer, kept: KeptPreview, found: Preview, 
 
 
 def _asked_for(console: Console, viewer: Viewer, action_id: str) -> overview.ActionOverview | None:
-    return _find_visible_action(overview.overviews(standing_actions.load_shard_numbers(console)), viewer, action_id)
+    return _find_visible_action(overview.list_overviews(standing_actions.load_shard_numbers(console)), viewer, action_id)
 
 
 def _find_visible_action(found: list[overview.ActionOverview], viewer: Viewer, action_id: str) -> overview.ActionOverview | None:
@@ -231,9 +231,11 @@ def send_order(console: Console, viewer: Viewer, what: str, action_id: str, reas
       WriteNotShown: it is ordered, and not shown yet.
     """
     shards = standing_actions.load_shard_numbers(console)
-    about = _require_operator(overview.overviews(shards), viewer, action_id)
+    about = _require_operator(overview.list_overviews(shards), viewer, action_id)
     overview.ORDERS[what](shards, about, viewer.name, reason)
-    standing_actions.await_shown(lambda: _is_ordered(standing_actions.action(console.replica, viewer.scope(), action_id), what))
+    standing_actions.await_shown(
+        lambda: _is_ordered(standing_actions.find_action(console.replica, viewer.scope(), action_id), what)
+    )
 
 
 def _is_ordered(about: overview.ActionOverview | None, what: str) -> bool:
@@ -247,9 +249,9 @@ def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> K
     """Have a preview of the undo of a discard worked out; raises ActionRefused, which says what can be done instead, and
     HTTPException 404 or 403."""
     shards = standing_actions.load_shard_numbers(console)
-    about = _require_operator(overview.overviews(shards), viewer, action_id)
+    about = _require_operator(overview.list_overviews(shards), viewer, action_id)
     start.demand_readiness(shards.admin, console.settings.app_id)
-    asked = start.undoing(Audit(console.settings, shards.admin), about, viewer.name, reason)
+    asked = start.build_undo(Audit(console.settings, shards.admin), about, viewer.name, reason)
 
     def compute_preview(kept: KeptPreview) -> Preview:
         found, too_late = asked.preview(shards)

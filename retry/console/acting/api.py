@@ -20,7 +20,7 @@ from starlette.routing import Route
 from retry.clock import iso
 from retry.console.acting import actions, api_answers, audit, openapi, pauses, standing_actions
 from retry.console.acting.act_pages import action_id, parse_body
-from retry.console.acting.action_pages import page_of
+from retry.console.acting.action_pages import list_page
 from retry.console.acting.api_answers import Words, demand, limit_of, read, respond_json
 from retry.console.acting.audit import REVEAL
 from retry.console.acting.previews import KeptPreview
@@ -37,7 +37,7 @@ from retry.operations.act.action_report import list_member_results, member_row
 from retry.operations.act.options import OptionsInvalid
 from retry.operations.act.overview import ORDERS
 from retry.operations.control_requests import describe_pauses
-from retry.operations.moments import moment_ms
+from retry.operations.moments import parse_moment_ms
 from retry.policies.masks import MESSAGE
 
 # The part of the API that is about actions: previewed, started once, ordered, and each letter of them told.
@@ -60,7 +60,7 @@ _decode_order = msgspec.json.Decoder(OrderBody).decode
 @needs(Role.VIEWER, "after", "limit")
 def list_actions(request: Request) -> Response:
     given, console = query_of(request), console_of(request)
-    some, after = page_of(console, viewer_of(request).scope(), given.get("after", ""), limit_of(given))
+    some, after = list_page(console, viewer_of(request).scope(), given.get("after", ""), limit_of(given))
     return respond_json({"actions": [api_answers.about_object(each, console.clock_ms()) for each in some], "after": after})
 
 
@@ -76,7 +76,7 @@ def create_preview(request: Request) -> Response:
 @needs(Role.VIEWER)
 def action(request: Request) -> Response:
     console, viewer, found = console_of(request), viewer_of(request), action_id(request)
-    about = standing_actions.action(console.replica, viewer.scope(), found)
+    about = standing_actions.find_action(console.replica, viewer.scope(), found)
     if about is not None:
         outcome = api_answers.outcome_object(standing_actions.load_outcome(console.replica, about))
         return respond_json({**api_answers.about_object(about, console.clock_ms()), "outcome": outcome})
@@ -86,7 +86,7 @@ def action(request: Request) -> Response:
 @needs(Role.VIEWER)
 def stream_members(request: Request) -> Response:
     console, found = console_of(request), action_id(request)
-    about = demand(standing_actions.action(console.replica, viewer_of(request).scope(), found), "action")
+    about = demand(standing_actions.find_action(console.replica, viewer_of(request).scope(), found), "action")
     rows = list_member_results(console.settings, standing_actions.load_shard_numbers(console), about)
     lines = (orjson.dumps(member_row(each)) + b"\n" for each in rows)
     return StreamingResponse(lines, media_type="application/x-ndjson")
@@ -260,7 +260,7 @@ def list_pauses(request: Request) -> Response:
 def pause(request: Request) -> Response:
     body = read(request, _decode_pause)
     try:
-        until_ms = None if body.until is None else moment_ms(body.until)
+        until_ms = None if body.until is None else parse_moment_ms(body.until)
     except ValueError as wrong:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"until: {wrong}") from None
     console, viewer = console_of(request), viewer_of(request)

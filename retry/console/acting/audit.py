@@ -47,7 +47,7 @@ class AuditTrail:
 
     def write(self, kind: str, by: str, reason: str, letters: Sequence[str] = (), teams: Iterable[str] = ()) -> None:
         """Write what somebody is about to do to letters named as `retry letters` prints them; raises RecordUnwritten."""
-        value = audit.by_person(kind, by, reason, clock.wall_ms(), letters, teams)
+        value = audit.encode_person_act(kind, by, reason, clock.wall_ms(), letters, teams)
         written = self._producer().write(self._topic, _PARTITION, audit.PERSON_KEY, value)
         try:
             written.result(_WITHIN_S)

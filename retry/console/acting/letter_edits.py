@@ -101,7 +101,7 @@ def _save(request: Request, opened: OpenedLetter, editor: ValueEditor, form: Edi
     if len(form.reason) > REASON_MAX:
         raise ActionRefused(f"The reason has more than {REASON_MAX:,} characters")
     action_id = _make_action_id(request, opened, form)
-    if standing_actions.action(console.replica, viewer.scope(), action_id) is None:
+    if standing_actions.find_action(console.replica, viewer.scope(), action_id) is None:
         options = ActOptions(value=editor.read(form.text), now=True)
         asked = actions.Ask(action_records.EDIT, "", (opened.row.name,), options, form.reason.strip())
         kept = actions.begin_preview(console, viewer, asked, bytes.fromhex(action_id))
@@ -109,7 +109,7 @@ def _save(request: Request, opened: OpenedLetter, editor: ValueEditor, form: Edi
             return RedirectResponse(f"/act/{action_id}", HTTPStatus.SEE_OTHER)
         _demand_doable(console, kept)
         actions.start_action(console, viewer, action_id, 1)
-        standing_actions.await_shown(lambda: standing_actions.action(console.replica, viewer.scope(), action_id) is not None)
+        standing_actions.await_shown(lambda: standing_actions.find_action(console.replica, viewer.scope(), action_id) is not None)
     return RedirectResponse(f"/actions/{action_id}", HTTPStatus.SEE_OTHER)
 
 

@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from backoff.recurrence import PAUSED_MS
 from retry.console.acting import other_entries, standing_actions
-from retry.console.acting.action_pages import reason
+from retry.console.acting.action_pages import read_reason
 from retry.console.acting.other_entries import OtherScheduler
 from retry.console.rows import LetterRow, Scope
 from retry.console.web.app import Console, console_of, form_of, query_of, render_page, viewer_of
@@ -32,7 +32,7 @@ from retry.delay_queue.envelopes import Named
 from retry.errors import ActionRefused
 from retry.kafka import client_config, topics
 from retry.kafka.record_producer import Records
-from retry.operations.moments import moment_ms
+from retry.operations.moments import parse_moment_ms
 from retry.policies.tasks import TEAM as TASKS
 from retry.scheduling.messages.entry_source import TEAM as SCHEDULES
 from retry.scheduling.messages.schedule_request import DONE
@@ -54,14 +54,14 @@ class CancelRecord(NamedTuple):
     value: bytes | None
 
 
-def cancelling(where: entry_keys.Source, entry: Named, changelog: str, shards: int, now_ms: int) -> CancelRecord | None:
+def build_cancel_record(where: entry_keys.Source, entry: Named, changelog: str, shards: int, now_ms: int) -> CancelRecord | None:
     """The record that cancels an entry; None of one that cannot be, as what only waits to be parked.
 
     Schedules and tasks end by a null in the partition in which they lie, so that whoever follows their topic sees it too.
     """
     if entry.call is not None:
         key, value = timers.cancel_row(entry.call.id, now_ms)
-        return CancelRecord(changelog, entry_keys.shard_of(timers.hash_timer_id(entry.call.id), shards), key, value)
+        return CancelRecord(changelog, entry_keys.find_shard(timers.hash_timer_id(entry.call.id), shards), key, value)
     if entry.team == SCHEDULES:
         mine = (each for each in entry.also if each.value is None and any(name == DONE for name, _ in each.headers))
         done = next(mine, None)
@@ -86,7 +86,7 @@ def cancel_named(console: Console, viewer: Viewer, name: str, reason: str) -> No
     standing_actions.demand_each(viewer, Role.OPERATOR, [found.team or ""])
     changelog = topics.build_topic_names(console.settings.app_id).changelog
     shards = topics.describe(console.cluster().admin, [changelog])[changelog].partitions
-    record = cancelling(entry_keys.source_from_text(name), found.entry, changelog, shards, console.clock_ms())
+    record = build_cancel_record(entry_keys.parse_source(name), found.entry, changelog, shards, console.clock_ms())
     if record is None:
         raise ActionRefused("this one cannot be cancelled here: it only waits to be parked")
     console.audit.write("cancel", viewer.name, reason, [name], [found.team or ""])
@@ -140,7 +140,7 @@ def cancel(request: Request) -> Response:
     if kind not in _PLACES:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"kind: it is one of {', '.join(_PLACES)}")
     console, viewer, name = console_of(request), viewer_of(request), str(form.get("name", ""))
-    cancel_named(console, viewer, name, reason(request))
+    cancel_named(console, viewer, name, read_reason(request))
     standing_actions.await_shown(lambda: console.replica.find_letter(viewer.scope(), name) is None)
     return RedirectResponse(_PLACES[kind], HTTPStatus.SEE_OTHER)
 
@@ -208,7 +208,7 @@ def _convert_fields(given: Mapping[str, str]) -> dict[str, str]:
     for name in _MOMENTS & written.keys():
         if not written[name].isdigit():
             try:
-                written[name] = str(max(0, moment_ms(written[name])) // 1_000)
+                written[name] = str(max(0, parse_moment_ms(written[name])) // 1_000)
             except ValueError as wrong:
                 raise QueryInvalid(f"{name}: {wrong}") from None
     return written

@@ -20,12 +20,12 @@ from retry.console.web.app import Console
 from retry.console.web.formats import duration
 from retry.errors import SettingsInvalid
 from retry.kafka import topics
-from retry.kafka.topic_ends import newest_records
+from retry.kafka.topic_ends import read_newest_records
 from retry.policies.tasks import TEAM as TASKS
 from retry.scheduling.messages import search
 from retry.scheduling.messages.entry_source import TEAM as SCHEDULES
 from retry.scheduling.messages.search import MAX, Query
-from retry.scheduling.tasks.waiting_tasks import sent_run
+from retry.scheduling.tasks.waiting_tasks import read_sent_run
 from retry.telemetry import call_records
 from retry.telemetry.call_records import Called
 
@@ -58,7 +58,7 @@ def _demand_brokers(console: Console) -> None:
 
 
 def _schedules(console: Console) -> Iterator[dict[str, Any]]:
-    topic = environment.of_process().get("HISTORY_TOPIC") or "history"
+    topic = environment.copy_environment().get("HISTORY_TOPIC") or "history"
     for each in search.read_sent_schedules(console.settings, topic):
         yield {**each, "team": SCHEDULES, "value": None}
 
@@ -67,8 +67,8 @@ def _runs(console: Console) -> Iterator[dict[str, Any]]:
     about = console.registry().tasks
     outputs = sorted(about.allowed) if about else []
     for topic in outputs:
-        for message, headers in newest_records(console.settings, topic, lambda n: _NEWEST // (n * len(outputs)) + 1):
-            if (run := sent_run(message, headers)) is not None:
+        for message, headers in read_newest_records(console.settings, topic, lambda n: _NEWEST // (n * len(outputs)) + 1):
+            if (run := read_sent_run(message, headers)) is not None:
                 key = message.key() or b""
                 yield {
                     "id": key.decode("utf-8", "backslashreplace"), "epoch": run.due_ms // 1_000,
@@ -80,7 +80,7 @@ def _runs(console: Console) -> Iterator[dict[str, Any]]:
 def _calls(console: Console, scope: Scope) -> Iterator[dict[str, Any]]:
     """The topic keeps the last call of each timer at least."""
     topic = topics.build_topic_names(console.settings.app_id).calls
-    for message, _ in newest_records(console.settings, topic, lambda n: _NEWEST // n + 1):
+    for message, _ in read_newest_records(console.settings, topic, lambda n: _NEWEST // n + 1):
         try:
             call = call_records.read(message.value() or b"")
         except ValueError:

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from retry.console.acting import standing_actions
-from retry.console.acting.action_pages import reason
+from retry.console.acting.action_pages import read_reason
 from retry.console.acting.standing_actions import demand_each
 from retry.console.reading import lists
 from retry.console.rows import Scope
@@ -21,13 +21,13 @@ from retry.console.web.rights import EVERY_TEAM, Role, Sight, Viewer, needs
 from retry.delay_queue.control_records import SCOPES, Pause
 from retry.errors import ActionRefused
 from retry.operations import control_requests
-from retry.operations.moments import moment_ms
+from retry.operations.moments import parse_moment_ms
 from retry.policies.registry import Registry
 
 StandingPauses = Mapping[tuple[str, str], Pause]
 
 
-def teams_of(registry: Registry, scope: str, name: str) -> set[str]:
+def list_paused_teams(registry: Registry, scope: str, name: str) -> set[str]:
     """List the teams whose deliveries a pause holds back; empty where they are not known, and for a pause of everything."""
     if scope == "team":
         return {name}
@@ -46,7 +46,9 @@ def list_visible_pauses(console: Console, scope: Scope) -> StandingPauses:
     """List the pauses that hold back deliveries of teams in a scope; what holds back everything concerns everybody."""
     found, registry = list_standing_pauses(console), console.registry()
     return {
-        named: pause for named, pause in found.items() if scope is None or named[0] == "all" or teams_of(registry, *named) & scope
+        named: pause
+        for named, pause in found.items()
+        if scope is None or named[0] == "all" or list_paused_teams(registry, *named) & scope
     }
 
 
@@ -83,7 +85,7 @@ def resume_scope(console: Console, viewer: Viewer, scope: str, name: str, reason
 
 def _write_audit(console: Console, viewer: Viewer, what: str, scope: str, name: str, reason: str) -> None:
     told = control_requests.describe_scope(scope, name) + (f": {reason}" if reason else "")
-    console.audit.write(what, viewer.name, told, teams=teams_of(console.registry(), scope, name))
+    console.audit.write(what, viewer.name, told, teams=list_paused_teams(console.registry(), scope, name))
 
 
 def _demand_operator(console: Console, viewer: Viewer, scope: str, name: str) -> None:
@@ -93,7 +95,7 @@ def _demand_operator(console: Console, viewer: Viewer, scope: str, name: str) ->
         if not viewer.may(Role.OPERATOR, EVERY_TEAM):
             raise HTTPException(HTTPStatus.FORBIDDEN, "this holds back every team, and takes the role operator in all of them")
         return
-    demand_each(viewer, Role.OPERATOR, teams_of(console.registry(), scope, name))
+    demand_each(viewer, Role.OPERATOR, list_paused_teams(console.registry(), scope, name))
 
 
 # The page of pauses: what is held back, until when, why and by whom.
@@ -122,9 +124,9 @@ def pause(request: Request) -> Response:
     given = {name: str(value).strip() for name, value in form_of(request).multi_items()}
     console, scope, name = console_of(request), given.get("scope", ""), given.get("name", "")
     try:
-        until_ms = moment_ms(given["until"]) if given.get("until") else None
+        until_ms = parse_moment_ms(given["until"]) if given.get("until") else None
         force = bool(given.get("force"))
-        pause_scope(console, viewer_of(request), scope, name, reason(request), until_ms, force=force)
+        pause_scope(console, viewer_of(request), scope, name, read_reason(request), until_ms, force=force)
     except (ActionRefused, ValueError) as refused:
         return _render_pauses(request, given, str(refused), HTTPStatus.BAD_REQUEST)
     return RedirectResponse("/pauses", HTTPStatus.SEE_OTHER)
@@ -134,7 +136,7 @@ def pause(request: Request) -> Response:
 def resume(request: Request) -> Response:
     scope, _, name = str(form_of(request).get("paused", "")).partition("/")
     console = console_of(request)
-    resume_scope(console, viewer_of(request), scope, name, reason(request))
+    resume_scope(console, viewer_of(request), scope, name, read_reason(request))
     return RedirectResponse("/pauses", HTTPStatus.SEE_OTHER)
 
 
@@ -152,5 +154,5 @@ def _build_page(console: Console, sight: Sight) -> dict[str, Any]:
     registry = console.registry()
     found = list_visible_pauses(console, sight.scope)
     # What holds back everything is everybody's, and its name is of no team.
-    resumable = {named for named in found if sight.may_act_for(teams_of(registry, *named))}
+    resumable = {named for named in found if sight.may_act_for(list_paused_teams(registry, *named))}
     return {"pauses": control_requests.describe_pauses(found), "may": sight.may_act(), "resumable": resumable}

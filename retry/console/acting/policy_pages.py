@@ -75,7 +75,7 @@ def reschedule(request: Request) -> Response:
         fault = "another one is worked out; try again in a moment"
         return _render_policies(request, given=given, fault=fault, status=HTTPStatus.CONFLICT)
     try:
-        redecider = waiting_entries.redecider(console.settings, registry)
+        redecider = waiting_entries.make_redecider(console.settings, registry)
         with waiting_entries.open_changelog_table(console.settings) as table:
             asked = Reschedule(console.clock_ms(), team, topic, registry.digest)
             found = waiting_entries.rehearse_request(table, redecider, asked)

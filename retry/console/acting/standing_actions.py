@@ -25,8 +25,8 @@ from retry.console.web.filters import asks_payload
 from retry.console.web.live import RAMPS
 from retry.console.web.rights import Role, Sight, Viewer, demand_role
 from retry.errors import RebuildInProgress, RetryError, WriteNotShown
-from retry.operations.act.action_report import like_these
-from retry.operations.act.overview import ActionOverview, failed_again
+from retry.operations.act.action_report import build_similar_filter
+from retry.operations.act.overview import ActionOverview, set_failed_again
 from retry.operations.control_requests import ShardNumbers
 
 
@@ -35,15 +35,15 @@ def list_recent_actions(replica: Replica, scope: Scope) -> list[ActionOverview]:
     return lists.list_visible_actions(replica.controls(), scope)
 
 
-def action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | None:
+def find_action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | None:
     """Find an action that a scope may see, with its letters that failed again; raises RebuildInProgress."""
     about = next((each for each in list_recent_actions(replica, scope) if each.id.hex() == action_id), None)
-    return None if about is None else with_failed(replica, about)
+    return None if about is None else add_failed(replica, about)
 
 
-def with_failed(replica: Replica, about: ActionOverview) -> ActionOverview:
+def add_failed(replica: Replica, about: ActionOverview) -> ActionOverview:
     """Add to a ramp how many letters of each step failed again."""
-    return about if about.action.ramp is None else failed_again(about, replica.ramp_failed(about.id))
+    return about if about.action.ramp is None else set_failed_again(about, replica.ramp_failed(about.id))
 
 
 def load_outcome(replica: Replica, about: ActionOverview) -> ActionOutcome | None:
@@ -97,7 +97,7 @@ def find_others(console: Console, scope: Scope, kept: KeptPreview, teams: Collec
 
 def count_new_failures(replica: Replica, scope: Scope, about: ActionOverview, now_ms: int) -> Page[LetterRow] | None:
     """Count new failures of letters that an action means; None where no filter says which. Raises RebuildInProgress."""
-    letter_filter = like_these(about.action, now_ms, groups=True)
+    letter_filter = build_similar_filter(about.action, now_ms, groups=True)
     if letter_filter is None or asks_payload(letter_filter):
         return None
     return replica.list_letters(frozenset(about.action.teams) if about.action.teams else scope, letter_filter, None, 1)
@@ -189,7 +189,7 @@ class RunningRamps:
     def _count(self, about: ActionOverview) -> tuple[ActionOverview, SentOutcome]:
         """Add what failed again, and count what became of its letters, as of when it was read."""
         if about.id not in self._counted:
-            counted = with_failed(self._console.replica, about)
+            counted = add_failed(self._console.replica, about)
             self._counted[about.id] = counted, self._console.replica.load_outcome(counted).total
         return self._counted[about.id]
 

@@ -55,10 +55,10 @@ class Sources(NamedTuple):
         now_ms, found = clock.wall_ms(), []
         for topic, about in self.described.items():
             if (kept_ms := {self.own.outcomes: _OUTCOMES_MS, self.own.audit: _AUDIT_MS}.get(topic)) is not None:
-                recent = offset_ranges.since(admin, topic, range(about.partitions), now_ms - kept_ms)
+                recent = offset_ranges.find_spans_since(admin, topic, range(about.partitions), now_ms - kept_ms)
                 found += [span._replace(start=max(span.start, span.stop - _NEWEST_MAX)) for span in recent]
             else:
-                found += offset_ranges.readable_spans(admin, topic, range(about.partitions)).values()
+                found += offset_ranges.find_readable_spans(admin, topic, range(about.partitions)).values()
         return found
 
 
@@ -144,7 +144,7 @@ class Folds:
         own, grouping = sources.own, Regrouping.read_notes(connection)
         cells = self._cells = Cells(connection, grouping.group_of)
         letters = self._letters = LetterTable(connection, cells, is_indexed=is_live)
-        hashes = {topic: returned_offsets.topic_hash(sources.described[topic].topic_id) for topic in sources.resting}
+        hashes = {topic: returned_offsets.hash_topic_id(sources.described[topic].topic_id) for topic in sources.resting}
         returned = ReturnedLetters(connection, {hashes[topic]: self._numbers[topic] for topic in sources.resting})
         attempts, settled = Attempts(connection, is_live=is_live), Settled(connection)
         self._attempts, self._settled = attempts, settled

@@ -105,15 +105,15 @@ class Follower:
         self._tell(self._shown)
 
     def _follow(self) -> None:
-        admin = client_config.admin(self._settings)
+        admin = client_config.connect_admin(self._settings)
         found = all_folds.find_sources(admin, self._own, self._registry())
         self._retention_ms = found.retention_ms()
         if self._file.is_corrupt:
             # Nobody is to look at it any more.
             self._tell_progress()
             self._file.discard()
-        self._age_ms_max = topics.table_age_ms_max(found.described[self._own.changelog])
-        connection = self._file.open(found.identity(topics.cluster_id(admin), TOPIC), self._age_ms_max)
+        self._age_ms_max = topics.compute_table_age_max_ms(found.described[self._own.changelog])
+        connection = self._file.open(found.identity(topics.read_cluster_id(admin), TOPIC), self._age_ms_max)
         folds = Folds(connection, found, self._registry, is_live=self._file.is_live)
         reader = KafkaPartitionReader(client_config.reader_config(self._settings, preferred=_READING))
         try:
@@ -230,5 +230,5 @@ class Follower:
     def _topics_changed(self, admin: AdminClient, found: Sources, folds: Folds) -> bool:
         now = all_folds.find_sources(admin, self._own, self._registry())
         partitions = {(topic, n) for topic in found.resting for n in range(found.described[topic].partitions)}
-        folds.drop_deleted(offset_ranges.firsts(admin, partitions))
+        folds.drop_deleted(offset_ranges.find_first_offsets(admin, partitions))
         return {t: d[:2] for t, d in now.described.items()} != {t: d[:2] for t, d in found.described.items()}

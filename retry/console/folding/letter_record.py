@@ -77,7 +77,7 @@ class FoundFailure:
 
     @property
     def frames(self) -> str | None:
-        return top_frames(self._found.headers)
+        return find_top_frames(self._found.headers)
 
 
 class LogPlace(NamedTuple):
@@ -118,7 +118,7 @@ class LetterRecord(NamedTuple):
     entry_key: bytes | None
 
 
-def waiting_place(shard: int, key: bytes, block: bytes = b"") -> str:
+def build_waiting_place(shard: int, key: bytes, block: bytes = b"") -> str:
     """Return the `place` of a letter that waits: shard, due time and a hash of its changelog key, in base64.
 
     In a `block` the key of that counts: when others leave the block, it ends, and this letter gets another place.
@@ -127,19 +127,19 @@ def waiting_place(shard: int, key: bytes, block: bytes = b"") -> str:
     return b2a_base64(b"%b%b%b" % (shard.to_bytes(2, "big"), due, xxh3_64_digest(key + block)), newline=False).decode()
 
 
-def resting_place(log: LogPlace) -> str:
+def build_resting_place(log: LogPlace) -> str:
     """Return the `place` of a letter that rests: topic number, partition and offset of its record, as text."""
     # No waiting one begins so.
     return f"={log.topic}/{log.partition}/{log.offset}"
 
 
-def of_waiting(found: FoundLetter, key: bytes, place: str, log: LogPlace) -> LetterRecord:
+def build_waiting_row(found: FoundLetter, key: bytes, place: str, log: LogPlace) -> LetterRecord:
     """The row of an entry; one with a name is superseded until it is known to count."""
     entry, kind, label = found.entry, "letter", None
     state, named, version = WAITING, None, None
     if key[0] == entry_keys.NAMED:
         named = entry_keys.name_of(key)
-        version = named_entries.superseded_row(key)
+        version = named_entries.build_superseded_key(key)
         state = HIDDEN if key.startswith(entry_keys.CANCEL) else SUPERSEDED
         kind, label = _kind(entry) if isinstance(entry, Named) else ("letter", None)
     elif entry_keys.lane_of(key) in entry_keys.UNDELIVERED:
@@ -155,11 +155,11 @@ def of_waiting(found: FoundLetter, key: bytes, place: str, log: LogPlace) -> Let
     )  # fmt: skip
 
 
-def of_resting(found: FoundLetter, log: LogPlace) -> LetterRecord:
+def build_resting_row(found: FoundLetter, log: LogPlace) -> LetterRecord:
     """The row of a letter that is parked or discarded."""
     sort = RESTING_SORT - max(0, min(_SORT_MAX, found.failed_ms or 0))
     kind = "task" if any(name == names.TASK_SOURCE for name, _ in found.headers) else "letter"
-    return _record(found, resting_place(log), found.state, kind, sort, log, None)
+    return _record(found, build_resting_place(log), found.state, kind, sort, log, None)
 
 
 def _record(
@@ -174,7 +174,7 @@ def _record(
         exception=_replace_surrogates(failure.exception), thrown=_replace_surrogates(failure.thrown),
         cause=_replace_surrogates(failure.cause),
         common=None if said is None else fingerprint.in_common(root, said).message, fingerprint=found.fingerprint,
-        consumer_group=_replace_surrogates(failure.consumer_group), frames=top_frames(found.headers),
+        consumer_group=_replace_surrogates(failure.consumer_group), frames=find_top_frames(found.headers),
         policy=_replace_surrogates(found.policy), reason=_replace_surrogates(found.reason),
         version=_replace_surrogates(found.version),
     )  # fmt: skip
@@ -222,7 +222,7 @@ def _casefold_message(message: str | None) -> str | None:
     return None if message is None or (message.isascii() and "\0" not in message) else casefold_message(message)
 
 
-def top_frames(headers: Headers) -> str | None:
+def find_top_frames(headers: Headers) -> str | None:
     """The top frames of the root cause, without lines of code: those change with each release."""
     if (found := find_stack_header(headers)) is None:
         return None

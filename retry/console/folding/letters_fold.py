@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 from retry import clock
 from retry.console.folding.attempts import KEPT_MS, Attempts, LeftLetter
-from retry.console.folding.letter_record import LetterRecord, LogPlace, of_resting, of_waiting, resting_place, waiting_place
+from retry.console.folding.letter_record import (
+    LetterRecord,
+    LogPlace,
+    build_resting_place,
+    build_resting_row,
+    build_waiting_place,
+    build_waiting_row,
+)
 from retry.console.folding.letter_table import Cells, LetterTable, StoredLetter
 from retry.delay_queue import blocks, entry_keys, returned_offsets
 from retry.delay_queue.envelope_codec import PLAIN
@@ -53,7 +60,7 @@ class ReturnedLetters:
             is_returned = returned_offsets.is_offset_returned
             for offset in range(first, first + OFFSETS_A_BLOCK):
                 if is_returned(bitmap, offset) and not is_returned(before, offset):
-                    yield resting_place(LogPlace(number, partition, offset))
+                    yield build_resting_place(LogPlace(number, partition, offset))
 
 
 class RestingFold:
@@ -74,7 +81,7 @@ class RestingFold:
                 log = LogPlace(self._number, partition, offset)
                 found = make_parked_letter(message, self._registry(), discarded=self._is_discarded)
                 self._letters.note_long_headers(found.headers)
-                changes[resting_place(log)] = of_resting(found, log)
+                changes[build_resting_place(log)] = build_resting_row(found, log)
         self._letters.apply_changes(changes)
 
     def drop_before(self, partition: int, first: int) -> None:
@@ -123,7 +130,7 @@ class ChangelogFold:
                 elif key[:1] not in changelog_records.OF_ACTIONS and key:
                     log, block = LogPlace(self._log, partition, message.offset() or 0), key if blocks.is_block(key) else b""
                     for entry, envelope in blocks.list_rows(key, value):
-                        place = waiting_place(partition, entry, block)
+                        place = build_waiting_place(partition, entry, block)
                         if envelope is None:
                             ended[place] = _Ended(entry, message.timestamp()[1], changes.get(place))
                         changes[place] = None if envelope is None else self._decode_letter(place, log, entry, envelope)
@@ -137,9 +144,9 @@ class ChangelogFold:
         entry = PLAIN.decode_to_show(key, envelope)
         if isinstance(entry, Unopened) and entry.is_foreign:
             raise EntryUnreadable(entry.why)
-        found = make_waiting_letter(entry_keys.source(key), entry, self._registry(), "")
+        found = make_waiting_letter(entry_keys.read_source(key), entry, self._registry(), "")
         self._letters.note_long_headers(found.headers)
-        return of_waiting(found, key, place, log)
+        return build_waiting_row(found, key, place, log)
 
     def _control(self, partition: int, key: bytes, value: bytes | None) -> None:
         if value is None:
@@ -155,7 +162,7 @@ class ChangelogFold:
         """Return what is known of a letter that left; None for named, undelivered, and old unknown entries."""
         if ended.key[0] == entry_keys.NAMED or entry_keys.lane_of(ended.key) in entry_keys.UNDELIVERED:
             return None
-        _, topic, partition, offset = entry_keys.source(ended.key)
+        _, topic, partition, offset = entry_keys.read_source(ended.key)
         lane = ended.key[1:entry_keys.LANE_BYTES].hex()
         left = LeftLetter(
             topic, partition, offset, ended.at_ms, left_for=None, lane=lane, action=None, step=None, lineage=None, attempt=None,

@@ -26,7 +26,7 @@ import msgspec
 
 from retry.console.folding.regrouping import CHANGE, SPLIT_BY, Change, Regrouping, changes, decode_change
 from retry.console.rows import Scope
-from retry.format_versions import Number, json_decoder
+from retry.format_versions import Number, make_json_decoder
 from retry.kafka.interface import Message
 from retry.telemetry import worker_records
 from retry.telemetry.unreadable_records import UNREADABLE
@@ -97,10 +97,10 @@ class FailingTarget(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Record = Note | Resolved | KeptFilter | Apart | Change | Told | Telling | FailingTarget
-note, resolved = json_decoder(Note, "note"), json_decoder(Resolved, "resolved group")
-kept_filter, apart = json_decoder(KeptFilter, "kept filter"), json_decoder(Apart, "pair of groups")
-told, telling = json_decoder(Told, "told event"), json_decoder(Telling, "beginning of a rule")
-failing_target = json_decoder(FailingTarget, "failing target")
+note, resolved = make_json_decoder(Note, "note"), make_json_decoder(Resolved, "resolved group")
+kept_filter, apart = make_json_decoder(KeptFilter, "kept filter"), make_json_decoder(Apart, "pair of groups")
+told, telling = make_json_decoder(Told, "told event"), make_json_decoder(Telling, "beginning of a rule")
+failing_target = make_json_decoder(FailingTarget, "failing target")
 _DECODERS: dict[str, Callable[[bytes], Record | worker_records.WorkerRecord]] = {
     NOTE: note, RESOLVED: resolved, FILTER: kept_filter, APART: apart, CHANGE: decode_change, WORKER: worker_records.read,
     TOLD: told, TELLING: telling, TARGET: failing_target,
@@ -108,12 +108,12 @@ _DECODERS: dict[str, Callable[[bytes], Record | worker_records.WorkerRecord]] = 
 encode_note = msgspec.json.Encoder().encode
 
 
-def apart_key(one: str, other: str) -> str:
+def build_apart_key(one: str, other: str) -> str:
     """Return the key of the record about two groups, whichever is named first."""
     return f"{APART}{'+'.join(sorted((one, other)))}"
 
 
-def partition_of(key: str, partitions: int) -> int:
+def find_partition(key: str, partitions: int) -> int:
     """Return the partition of `<app>-notes` that has all records of a key."""
     return crc32(key.encode()) % partitions
 

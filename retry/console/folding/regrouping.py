@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from retry.format_versions import Number, json_decoder
+from retry.format_versions import Number, make_json_decoder
 
 SPLIT_BY = ("frames", "topic", "consumer-group", "attempt")
 CHANGE = "change/"
@@ -43,7 +43,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     v: int = 1
 
 
-decode_change = json_decoder(Change, "change of groups")
+decode_change = make_json_decoder(Change, "change of groups")
 
 
 class Regrouping:

@@ -28,7 +28,7 @@ def encode_glob(glob: Glob) -> str:
     return msgspec.json.encode(glob.parts).decode()
 
 
-def own_glob(parts: Sequence[str]) -> str:
+def translate_glob(parts: Sequence[str]) -> str:
     """A glob as SQLite's GLOB takes it."""
     return "*".join(part.translate(_SPECIAL) for part in parts)
 

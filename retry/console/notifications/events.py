@@ -22,7 +22,7 @@ from retry.console.reading.lists import sees_action
 from retry.console.reading.replica import Replica
 from retry.console.reading.urgent_failures import FadingLetters, OverdueLetters
 from retry.console.rows import Group
-from retry.console.web.filters import exactly
+from retry.console.web.filters import make_exact_term
 from retry.console.web.formats import count_letters
 from retry.operations.act.overview import ActionOverview
 from retry.operations.letter_filter.parse import parse
@@ -148,7 +148,7 @@ class Happenings:
         """Count letters that are there, or failures of 24 hours where those are more; with a filter, letters that it chooses."""
         if not rule.filter:
             return max(group.count, sum(group.trend))
-        chosen = parse(f"({rule.filter}) {exactly('group', group.id)}", groups=True)
+        chosen = parse(f"({rule.filter}) {make_exact_term('group', group.id)}", groups=True)
         return self._replica.list_letters(rule.teams, chosen, None, 1).count
 
 
@@ -167,7 +167,7 @@ def _describe_action(candidate: Candidate, about: ActionOverview, rule: Rule) ->
 
 def _describe_letters(candidate: Candidate, subject: OverdueLetters | FadingLetters) -> Event:
     data: dict[str, object] = {"team": subject.team, "letters": subject.letters}
-    of_team = exactly("team", subject.team) if subject.team else "-team:*"
+    of_team = make_exact_term("team", subject.team) if subject.team else "-team:*"
     if isinstance(subject, OverdueLetters):
         sentence, text = describe_overdue(subject), f"{of_team} due:<-5m"
         data["due"] = clock.iso(subject.since_ms)

@@ -22,7 +22,7 @@ from retry.console.folding.notes import FailingTarget, Telling, Told
 from retry.console.notifications import rule_file
 from retry.console.notifications.events import Candidate, Event, Happenings
 from retry.console.notifications.rule_file import FAILED_AGAIN, NEAR_RETENTION, OVERDUE, Rule, RuleFile, Target
-from retry.console.notifications.targets import Senders, public_url
+from retry.console.notifications.targets import Senders, find_public_url
 from retry.console.reading.notes import ToldEvent
 from retry.console.reading.replica import Replica
 from retry.errors import RebuildInProgress, RetryError
@@ -253,7 +253,7 @@ def open_notifier(settings: Settings, replica: Replica, registry: Callable[[], R
     rules = rule_file.load(settings)
     if rules is None:
         return None
-    senders = Senders(settings, public_url(settings))
+    senders = Senders(settings, find_public_url(settings))
     for target in rules.current().targets.values():
         senders.check_target(target)
         if warning := find_open_file(rule_file.SETTING, target.file, is_secret=True):

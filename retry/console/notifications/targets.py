@@ -22,7 +22,7 @@ from retry.settings import Settings
 _TIMEOUT_S = 15.0
 
 
-def public_url(settings: Settings) -> str:
+def find_public_url(settings: Settings) -> str:
     """Return the address under which people reach the console, without a slash at its end."""
     return (settings.console_url or f"http://{settings.console_addr}").rstrip("/")
 

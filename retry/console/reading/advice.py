@@ -21,7 +21,7 @@ ROWS_MAX = 200
 
 
 class _Row(msgspec.Struct):
-    """One line of the advice; more fields are passed over. See `retry.analytics.advice.summary.worth`."""
+    """One line of the advice; more fields are passed over. See `retry.analytics.advice.summary.make_advice_rows`."""
 
     team: str
     exception: str | None

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from retry.console.folding.letter_record import RESTING_SORT_MIN, is_kept
 from retry.console.folding.regrouping import PART
-from retry.console.folding.sql import casefold_message, encode_glob, encode_headers, own_glob, select_column
+from retry.console.folding.sql import casefold_message, encode_glob, encode_headers, select_column, translate_glob
 from retry.console.reading.action_outcomes import select_failed_lineages
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.fields import FAILED_AGAIN, GROUP
@@ -53,18 +53,18 @@ class Condition(NamedTuple):
 ALWAYS, NEVER = Condition("1"), Condition("0")
 
 
-def condition(letter_filter: Filter, now_ms: int) -> Condition:
+def build_condition(letter_filter: Filter, now_ms: int) -> Condition:
     """Whether a letter is meant, as of this moment."""
     if isinstance(letter_filter, Term):
         return _term(letter_filter, now_ms)
     if isinstance(letter_filter, Not):
-        inner = condition(letter_filter.of, now_ms)
+        inner = build_condition(letter_filter.of, now_ms)
         return Condition(f"NOT {inner.sql}", inner.parameters)
     word = "AND" if isinstance(letter_filter, AllOf) else "OR"
-    return join_conditions(word, [condition(each, now_ms) for each in letter_filter.of])
+    return join_conditions(word, [build_condition(each, now_ms) for each in letter_filter.of])
 
 
-def of_cells(letter_filter: Filter, now_ms: int, holds: bool = True) -> Condition:
+def build_cell_condition(letter_filter: Filter, now_ms: int, holds: bool = True) -> Condition:
     """Return the condition on cells whose letters may match a filter, or fail it; terms that cells do not decide count as met."""
     if isinstance(letter_filter, Term):
         if letter_filter.field not in _CELL_COLUMNS:
@@ -72,9 +72,9 @@ def of_cells(letter_filter: Filter, now_ms: int, holds: bool = True) -> Conditio
         found = _term(letter_filter, now_ms)
         return found if holds else Condition(f"NOT {found.sql}", found.parameters)
     if isinstance(letter_filter, Not):
-        return of_cells(letter_filter.of, now_ms, not holds)
+        return build_cell_condition(letter_filter.of, now_ms, not holds)
     word = "AND" if isinstance(letter_filter, AllOf) == holds else "OR"
-    return join_conditions(word, [of_cells(each, now_ms, holds) for each in letter_filter.of])
+    return join_conditions(word, [build_cell_condition(each, now_ms, holds) for each in letter_filter.of])
 
 
 def is_of_cells(letter_filter: Filter) -> bool:
@@ -118,12 +118,12 @@ def refuse_unkept(letter_filter: Filter, long_headers: Collection[str]) -> None:
             )  # fmt: skip
 
 
-def earliest_due_ms(letter_filter: Filter, now_ms: int) -> float:
+def find_earliest_due_ms(letter_filter: Filter, now_ms: int) -> float:
     """No letter is meant that is due earlier; as `predicate.latest_due_ms`."""
     if isinstance(letter_filter, AllOf):
-        return max((earliest_due_ms(each, now_ms) for each in letter_filter.of), default=-inf)
+        return max((find_earliest_due_ms(each, now_ms) for each in letter_filter.of), default=-inf)
     if isinstance(letter_filter, AnyOf):
-        return min(earliest_due_ms(each, now_ms) for each in letter_filter.of)
+        return min(find_earliest_due_ms(each, now_ms) for each in letter_filter.of)
     if isinstance(letter_filter, Not) or letter_filter.field != "due" or not isinstance(letter_filter.value, Range):
         return -inf
     low = bound_at(letter_filter.value.low, now_ms)
@@ -160,14 +160,14 @@ def _glob(column: str, value: Glob) -> Condition:
     if any("\0" in part for part in value.parts):
         return Condition(f"like_glob(?, {column})", (encode_glob(value),))
     own = f"CASE WHEN instr({column}, char(0)) THEN like_glob(?, {column}) ELSE {column} GLOB ? END"
-    return Condition(f"ifnull({own}, 0)", (encode_glob(value), own_glob(value.parts)))
+    return Condition(f"ifnull({own}, 0)", (encode_glob(value), translate_glob(value.parts)))
 
 
 def _message(value: Glob) -> Condition:
     if any(char in part for part in value.parts for char in _AS_NUL):
         return Condition("has_glob(?, l.message)", (encode_glob(value),))
     folded = [part.casefold() for part in value.parts]
-    return Condition("ifnull(coalesce(l.folded, lower(l.message)) GLOB ?, 0)", (own_glob(("", *folded, "")),))
+    return Condition("ifnull(coalesce(l.folded, lower(l.message)) GLOB ?, 0)", (translate_glob(("", *folded, "")),))
 
 
 def _header(name: str, value: Glob) -> Condition:
@@ -205,7 +205,7 @@ _SAMPLE, _SAMPLES = 128, 3
 _LAST_CHAR, _EVER_MS = 0x10FFFF, 1 << 62
 
 
-def candidates(connection: sqlite3.Connection, letter_filter: Filter, most: int, now_ms: int) -> list[int] | None:
+def build_candidates(connection: sqlite3.Connection, letter_filter: Filter, most: int, now_ms: int) -> list[int] | None:
     """Ids of the letters that come into question; None where no term of the filter leaves so few of them."""
     for part in conjuncts(letter_filter):
         if isinstance(part, Term) and isinstance(part.value, Range) and part.field == "failed":

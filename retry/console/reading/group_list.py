@@ -176,7 +176,7 @@ def find_lookalikes(connection: sqlite3.Connection, scope: Scope, counted: Itera
     found = [
         Lookalike(cause, into, other)
         for cause, similar in by_class.items() for into, other in combinations(similar, 2)
-        if is_near(into.message, other.message) and notes.apart_key(into.id, other.id) not in apart
+        if is_near(into.message, other.message) and notes.build_apart_key(into.id, other.id) not in apart
     ]  # fmt: skip
     return tuple(sorted(found, key=lambda each: -each.other.letters)[:_FOUND_MAX])
 

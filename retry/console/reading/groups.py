@@ -35,7 +35,7 @@ def find_group(
     connection: sqlite3.Connection, scope: Scope, group_id: str, now_ms: int, resolutions: Resolutions | None = None
 ) -> Group | None:
     """Find a group; whoever looks for several gives what is resolved, so that it is read once."""
-    wanted = current_id(connection, group_id)
+    wanted = find_current_id(connection, group_id)
     found = sum_by_group(read_cell_groups(connection, dict(_cells_of(connection, scope, wanted))))
     counted = CountedGroup(wanted, sum(each.waiting for each in found), sum(each.parked for each in found))
     group = build_group(connection, scope, counted, now_ms, resolutions or read_resolutions(connection))
@@ -63,7 +63,7 @@ def sum_by_group(cells: Iterable[CellCount]) -> list[CountedGroup]:
     return [CountedGroup(group, waiting, parked) for group, (waiting, parked) in sums.items()]
 
 
-def current_id(connection: sqlite3.Connection, group_id: str) -> str:
+def find_current_id(connection: sqlite3.Connection, group_id: str) -> str:
     """Return the id of the group that a merged group counts in; its own where it was not merged, or was split."""
     return Regrouping.read_notes(connection).resolve_group(group_id)
 

@@ -16,11 +16,11 @@ from retry.console.folding.letter_record import RESTING_SORT_MIN
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.sql import bind_ids, select_column, select_rows
 from retry.console.reading import filter_sql
-from retry.console.reading.filter_sql import Condition, candidates, join_conditions
+from retry.console.reading.filter_sql import Condition, build_candidates, join_conditions
 from retry.console.rows import COUNT_MAX, Scope
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.fields import GROUP
-from retry.operations.letter_filter.syntax import AllOf, Filter, Not, Range, Term, all_of, any_of, glob
+from retry.operations.letter_filter.syntax import AllOf, Filter, Not, Range, Term, all_of, any_of, make_glob
 
 # Of more cells none is looked into by itself: letters are walked over instead.
 _CELLS_MAX = 1_000
@@ -61,11 +61,11 @@ class LetterSearch:
         filter_sql.refuse_unkept(letter_filter, set(select_column(connection, "name", "FROM long_headers")))
         self._connection = connection
         among = build_scope_condition(scope, predicate.list_states(letter_filter))
-        self._exact = join_conditions("AND", [among, filter_sql.condition(letter_filter, now_ms)])
+        self._exact = join_conditions("AND", [among, filter_sql.build_condition(letter_filter, now_ms)])
         self.by_cells = filter_sql.is_of_cells(letter_filter)
-        self._begin = int(max(-(1 << 62), filter_sql.earliest_due_ms(letter_filter, now_ms))) - 1, 1 << 62
-        self._last = int(min(1 << 62, predicate.latest_due_ms(letter_filter, now_ms)))
-        maybe = join_conditions("AND", [among, filter_sql.of_cells(letter_filter, now_ms)])
+        self._begin = int(max(-(1 << 62), filter_sql.find_earliest_due_ms(letter_filter, now_ms))) - 1, 1 << 62
+        self._last = int(min(1 << 62, predicate.find_latest_due_ms(letter_filter, now_ms)))
+        maybe = join_conditions("AND", [among, filter_sql.build_cell_condition(letter_filter, now_ms)])
         # What is meant of each cell then follows on each other.
         self._is_in_order = filter_sql.is_of_cells_and_due(letter_filter)
         if self._is_in_order and not self.by_cells:
@@ -77,7 +77,9 @@ class LetterSearch:
         self.total = sum(self.cells.values())
         # Of no use where they are about as many as the cells leave.
         most = min(COUNT_MAX, self.total // _SPARSE + _FIRST_STRETCH)
-        self._candidates = None if self._is_in_order or not self.cells else candidates(connection, letter_filter, most, now_ms)
+        self._candidates = (
+            None if self._is_in_order or not self.cells else build_candidates(connection, letter_filter, most, now_ms)
+        )
 
     def find_page(self, after: Position | None, limit: int) -> Found:
         """The first letters behind a position; fewer where the time is over, and then where the next look begins."""
@@ -224,17 +226,17 @@ def build_scope_condition(scope: Scope, states: frozenset[str] | set[str]) -> Co
 
 def apply_regrouping(connection: sqlite3.Connection, letter_filter: Filter) -> Filter:
     if any(term.field == GROUP for term in filter_sql.terms(letter_filter)):
-        return with_groups_of_now(letter_filter, Regrouping.read_notes(connection))
+        return replace_merged_groups(letter_filter, Regrouping.read_notes(connection))
     return letter_filter
 
 
-def with_groups_of_now(letter_filter: Filter, grouping: Regrouping) -> Filter:
+def replace_merged_groups(letter_filter: Filter, grouping: Regrouping) -> Filter:
     """Replace each merged group in a filter by the group that it counts in now."""
     if isinstance(letter_filter, Term):
         if letter_filter.field != GROUP or isinstance(letter_filter.value, Range):
             return letter_filter
-        return Term(GROUP, "", glob([grouping.resolve_group(letter_filter.value.parts[0])]))
+        return Term(GROUP, "", make_glob([grouping.resolve_group(letter_filter.value.parts[0])]))
     if isinstance(letter_filter, Not):
-        return Not(with_groups_of_now(letter_filter.of, grouping))
-    parts = [with_groups_of_now(each, grouping) for each in letter_filter.of]
+        return Not(replace_merged_groups(letter_filter.of, grouping))
+    parts = [replace_merged_groups(each, grouping) for each in letter_filter.of]
     return all_of(parts) if isinstance(letter_filter, AllOf) else any_of(parts)

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple, TypeVarTuple
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
-from retry.console.folding.letter_record import WAITING, LogPlace, resting_place
+from retry.console.folding.letter_record import WAITING, LogPlace, build_resting_place
 from retry.console.folding.sql import bind_ids, select_rows
 from retry.console.reading import filter_sql
 from retry.console.reading.letter_search import LetterSearch, Position
 from retry.console.rows import DepartedLetter, LetterRow, LineageEvent, Page, Scope
-from retry.delay_queue.entry_keys import source_from_text
+from retry.delay_queue.entry_keys import parse_source
 from retry.delivery.act_records import DONE
 from retry.errors import CursorStale
-from retry.operations.explain.search import is_location, named_place, parse_location
+from retry.operations.explain.search import is_location, parse_location, parse_place
 from retry.operations.letter_filter.syntax import Filter, all_of
 
 _Fields = TypeVarTuple("_Fields")
@@ -88,10 +88,10 @@ class LogRecord(NamedTuple):
 
 def read_letters_at(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[LetterRow]:
     """The letters at these positions, in their order."""
-    return [row for row, _ in with_records(connection, positions)]
+    return [row for row, _ in add_records(connection, positions)]
 
 
-def with_records(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[tuple[LetterRow, LogRecord]]:
+def add_records(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[tuple[LetterRow, LogRecord]]:
     ids = bind_ids(letter for _, letter in positions)
     found = select_rows(connection, _COLUMNS, f"{_FROM} WHERE l.id IN (SELECT value FROM json_each(?))", (ids,))
     ordered = sorted(found, key=lambda row: (row[1], row[0]))
@@ -109,7 +109,7 @@ def find_letter(connection: sqlite3.Connection, name: str) -> tuple[LetterRow, L
 
 
 def _find_waiting(connection: sqlite3.Connection, name: str) -> Any:
-    where = source_from_text(name[:_NAME_CHARS_MAX])
+    where = parse_source(name[:_NAME_CHARS_MAX])
     condition = 'l.sort = ? AND c.state = \'waiting\' AND c.topic = ? AND l.partition = ? AND l."offset" = ?'
     found = select_rows(connection, _COLUMNS, f"{_FROM} WHERE {condition}", where) if abs(where.due_at_ms) < _MS_MAX else []
     return found[0] if found else None
@@ -121,7 +121,7 @@ def _find_resting(connection: sqlite3.Connection, name: str) -> Any:
     if number is None:
         return None
     log = LogPlace(number[0], where.partition, where.offset)
-    found = select_rows(connection, _COLUMNS, f"{_FROM} WHERE l.place = ?", (resting_place(log),))
+    found = select_rows(connection, _COLUMNS, f"{_FROM} WHERE l.place = ?", (build_resting_place(log),))
     return found[0] if found else None
 
 
@@ -160,11 +160,11 @@ def list_letters(
     is_whole = position is None and found.looked_to is None
     count, is_capped = (len(rows), False) if is_whole else search.count(found if position is None else None)
     is_partial = found.looked_to is not None and len(found.letters) < limit
-    nothing = None if rows or position or is_partial else excluding(connection, scope, letter_filter, now_ms)
+    nothing = None if rows or position or is_partial else find_excluding_term(connection, scope, letter_filter, now_ms)
     return Page(rows, encode_cursor(file_id, question, found.looked_to), count, is_capped, nothing, is_partial)
 
 
-def excluding(connection: sqlite3.Connection, scope: Scope, letter_filter: Filter, now_ms: int) -> str | None:
+def find_excluding_term(connection: sqlite3.Connection, scope: Scope, letter_filter: Filter, now_ms: int) -> str | None:
     """The term without which something would be found, where nothing is; of several one that means nothing by itself."""
     parts = filter_sql.conjuncts(letter_filter)
     if len(parts) < 2:
@@ -207,7 +207,7 @@ def find_departed(connection: sqlite3.Connection, scope: Scope, name: str) -> De
     if not name.isascii():
         return None
     try:
-        where = named_place(name[:_NAME_CHARS_MAX])
+        where = parse_place(name[:_NAME_CHARS_MAX])
     except ValueError:
         return None
     row = connection.execute(

@@ -149,12 +149,12 @@ def merge_controls(by_shard: Sequence[Mapping[bytes, bytes]]) -> dict[bytes, byt
 
 def list_pauses(by_shard: Sequence[Mapping[bytes, bytes]], now_ms: int) -> dict[tuple[str, str], Pause]:
     """List the pauses that stand, by scope and name."""
-    return control_records.pauses(merge_controls(by_shard), now_ms)
+    return control_records.read_pauses(merge_controls(by_shard), now_ms)
 
 
 def list_visible_actions(standing: Sequence[Mapping[bytes, bytes]], scope: Scope) -> list[overview.ActionOverview]:
     """List the actions of the last 30 days in these controls that a scope may see, the newest first."""
-    return [each for each in overview.overviews(CopiedControls(standing)) if sees_action(scope, each.action)]
+    return [each for each in overview.list_overviews(CopiedControls(standing)) if sees_action(scope, each.action)]
 
 
 # Of one action; the others are counted.

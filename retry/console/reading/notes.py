@@ -70,7 +70,7 @@ class Notes:
 
     def keep_apart(self, group: str, other: str, by: str) -> None:
         """Say that two groups that look the same are two failures."""
-        self._write(notes.apart_key(group, other), Apart(by, clock.wall_ms()))
+        self._write(notes.build_apart_key(group, other), Apart(by, clock.wall_ms()))
 
     def split(self, group: str, by_what: str, by: str) -> str:
         """Split a group by one of `SPLIT_BY`; returns an id for `undo_regrouping`. Raises ActionRefused where it is another."""
@@ -141,7 +141,7 @@ class Notes:
         """Write records by key, all of them before one is waited for; None deletes one. Returns whether all are shown yet."""
         under_way = []
         for key, record in records.items():
-            partition = notes.partition_of(key, self._partitions)
+            partition = notes.find_partition(key, self._partitions)
             value = None if record is None else notes.encode_note(record)
             under_way.append((partition, self._records.write(self._topic, partition, key.encode(), value)))
         deadline = clock.Deadline(_WRITTEN_S)
@@ -154,7 +154,7 @@ class Notes:
 
     @cached_property
     def _partitions(self) -> int:
-        described = topics.describe(client_config.admin(self._settings), [self._topic])
+        described = topics.describe(client_config.connect_admin(self._settings), [self._topic])
         if self._topic not in described:
             raise ActionRefused(f"{self._topic} is missing: retry topics create")
         return described[self._topic].partitions

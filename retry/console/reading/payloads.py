@@ -159,7 +159,7 @@ class Payloads:
         question, position = self.position(scope, letter_filter, after)
         if (known := self._scan_known(scope, letter_filter, position, limit, question, now_ms)) is not None:
             return known
-        fits, cheap = predicate.predicate(letter_filter, now_ms, self._in_group), without_payload(letter_filter)
+        fits, cheap = predicate.build_predicate(letter_filter, now_ms, self._in_group), drop_payload_terms(letter_filter)
         look = _Look(limit, position)
         for batch, behind in self._iterate_batches(scope, cheap, position, now_ms):
             if is_cancelled() or deadline.has_passed():
@@ -201,7 +201,7 @@ class Payloads:
         self, scope: Scope, cheap: Filter, position: Position | None, now_ms: int
     ) -> Iterator[tuple[list[Candidate], Position | None]]:
         """Letters that may be meant, some at a time, and the position behind them."""
-        pages = self.iterate_pages(scope, cheap, position, now_ms, load=letters.with_records, letters_max=_BATCH)
+        pages = self.iterate_pages(scope, cheap, position, now_ms, load=letters.add_records, letters_max=_BATCH)
         for positions, found, behind in pages:
             candidates: list[Candidate] = [(at, *each) for at, each in zip(positions, found, strict=True)]
             for batch in split_by_bytes(candidates, lambda each: each[1].size_bytes, _BATCH_BYTES):
@@ -236,7 +236,7 @@ class Payloads:
         if value is None:
             return None
         try:
-            rows = ((entry_keys.source(each), each, envelope) for each, envelope in blocks.read_rows(key, value))
+            rows = ((entry_keys.read_source(each), each, envelope) for each, envelope in blocks.read_rows(key, value))
             where, entry, envelope = next(row for row in rows if not blocks.is_block(key) or str(row[0]) == name)
             return make_waiting_letter(where, self._codec.decode_to_show(entry, envelope or b""), self._registry(), "")
         except (EntryUnreadable, StopIteration):
@@ -262,7 +262,7 @@ def split_by_bytes(rows: Sequence[Row], size_of: Callable[[Row], int], bytes_max
         yield batch
 
 
-def without_payload(letter_filter: Filter, *, holds: bool = True) -> Filter:
+def drop_payload_terms(letter_filter: Filter, *, holds: bool = True) -> Filter:
     """Drop the terms on payloads and headers: every letter that matches the filter (not `holds`: fails it) matches the result."""
     if isinstance(letter_filter, Term):
         # Which headers the replica keeps depends on how long they are: they are looked at with the payload.
@@ -270,6 +270,6 @@ def without_payload(letter_filter: Filter, *, holds: bool = True) -> Filter:
             return EVERYTHING
         return letter_filter if holds else negate(letter_filter)
     if isinstance(letter_filter, Not):
-        return without_payload(letter_filter.of, holds=not holds)
-    parts = [without_payload(each, holds=holds) for each in letter_filter.of]
+        return drop_payload_terms(letter_filter.of, holds=not holds)
+    parts = [drop_payload_terms(each, holds=holds) for each in letter_filter.of]
     return all_of(parts) if isinstance(letter_filter, AllOf) == holds else any_of(parts)

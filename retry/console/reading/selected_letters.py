@@ -14,12 +14,12 @@ from sqlite3 import Connection
 from typing import Any, NamedTuple, TypeVar
 
 from retry import clock
-from retry.console.folding.letter_record import LogPlace, resting_place
+from retry.console.folding.letter_record import LogPlace, build_resting_place
 from retry.console.folding.sql import bind_ids, select_rows
 from retry.console.reading import filter_sql
 from retry.console.reading.letter_search import Position, apply_regrouping, build_scope_condition
 from retry.console.reading.letters import LogRecord
-from retry.console.reading.payloads import Payloads, split_by_bytes, without_payload
+from retry.console.reading.payloads import Payloads, drop_payload_terms, split_by_bytes
 from retry.console.rows import Scope
 from retry.delay_queue import blocks, entry_keys
 from retry.delay_queue.entry_keys import Source
@@ -33,7 +33,7 @@ from retry.operations.act.letter_sources import Foresee, ForeseenRows, WaitingRo
 from retry.operations.act.selection import RESTING, Selection
 from retry.operations.explain.search import is_location, parse_location
 from retry.operations.found_letter import FoundLetter, make_parked_letter
-from retry.operations.letter_filter.syntax import Filter, Term, all_of, any_of, glob
+from retry.operations.letter_filter.syntax import Filter, Term, all_of, any_of, make_glob
 from retry.operations.listing import Listing, ReturnedRecords
 
 # So many letters are looked up at once; so many bytes of records are asked for at once, and held in memory meanwhile.
@@ -186,7 +186,7 @@ class SelectedLetters:
     ) -> Iterator[_Loaded]:
         if not states:
             return
-        cheap = without_payload(self._selection.letter_filter)
+        cheap = drop_payload_terms(self._selection.letter_filter)
         if self._selection.names:
             find = partial(self._find_named, states=states, cheap=cheap)
             yield self._payloads.load_found(find, load)
@@ -199,7 +199,7 @@ class SelectedLetters:
     def _find_named(self, connection: Connection, *, states: frozenset[str], cheap: Filter) -> list[Position]:
         """The letters that are named by due time and where they failed, by where they rest, or only by where they failed."""
         names = self._selection.names
-        meant = filter_sql.condition(apply_regrouping(connection, cheap), self._now_ms)
+        meant = filter_sql.build_condition(apply_regrouping(connection, cheap), self._now_ms)
         among = filter_sql.join_conditions("AND", [build_scope_condition(self._scope, states), meant])
 
         def find_positions(condition: str, *parameters: object) -> list[tuple[Position, str]]:
@@ -207,13 +207,15 @@ class SelectedLetters:
             found = select_rows(connection, ("l.sort", "l.id", _RESTS_AT), rest, (*among.parameters, *parameters))
             return [((sort, letter), place) for sort, letter, place in found]
 
-        due = sorted({entry_keys.source_from_text(name).due_at_ms for name in names if not is_location(name)})
+        due = sorted({entry_keys.parse_source(name).due_at_ms for name in names if not is_location(name)})
         found = find_positions(f"l.sort IN {_GIVEN} AND {_NAME} IN {_GIVEN}", bind_ids(due), bind_ids(names)) if due else []
         if places := set(filter(is_location, names)):
             numbers = dict(connection.execute("SELECT name, number FROM topics").fetchall())
             logs = [parse_location(place) for place in sorted(places)]
             at_rest = [
-                resting_place(LogPlace(numbers[log.topic], log.partition, log.offset)) for log in logs if log.topic in numbers
+                build_resting_place(LogPlace(numbers[log.topic], log.partition, log.offset))
+                for log in logs
+                if log.topic in numbers
             ]
             found += (there := find_positions(f"l.place IN {_GIVEN}", bind_ids(at_rest)))
             if failed_at := places - {place for _, place in there}:
@@ -224,7 +226,7 @@ class SelectedLetters:
 
 
 def _state(state: str) -> Filter:
-    return Term("state", "", glob([state]))
+    return Term("state", "", make_glob([state]))
 
 
 def _load_by_id(connection: Connection, columns: Sequence[str], rest: str, ids: Iterable[int]) -> dict[int, list[Any]]:
@@ -252,4 +254,4 @@ def _open_rows(record: Message) -> dict[Source, tuple[bytes, bytes]]:
     except EntryUnreadable:
         # It was told when it was folded.
         return {}
-    return {entry_keys.source(each): (each, envelope) for each, envelope in rows if envelope is not None}
+    return {entry_keys.read_source(each): (each, envelope) for each, envelope in rows if envelope is not None}

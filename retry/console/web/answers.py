@@ -118,7 +118,7 @@ def is_api(request: Request) -> bool:
     return request.url.path.startswith("/api/")
 
 
-def problem(status: HTTPStatus, detail: str, headers: Any = None, **more: Any) -> Response:
+def build_problem(status: HTTPStatus, detail: str, headers: Any = None, **more: Any) -> Response:
     """Build a refusal for programs, with `more` fields besides `type`, `title`, `status` and `detail`."""
     fields = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail, **more}
     return Response(orjson.dumps(fields), status, headers, "application/problem+json")
@@ -128,7 +128,7 @@ def _render_error(
     request: Request, status: HTTPStatus, detail: str, headers: Any = None, template: str = "error.html", **more: Any
 ) -> Response:
     if is_api(request):
-        return problem(status, detail, headers, **more)
+        return build_problem(status, detail, headers, **more)
     answer = render_page(request, template, status, **{"title": status.phrase, "detail": detail, "column": None, **more})
     answer.headers.update(headers or {})
     return answer

@@ -116,7 +116,7 @@ OWN: tuple[Routes, ...] = (
 )  # fmt: skip
 
 
-def environment(assets: Assets) -> jinja2.Environment:
+def build_templates(assets: Assets) -> jinja2.Environment:
     """The templates; whatever they show is escaped, and a name that they do not know is an error."""
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
@@ -127,7 +127,7 @@ def environment(assets: Assets) -> jinja2.Environment:
     return found
 
 
-def application(
+def build_application(
     console: Console, assets: Assets, more: Iterable[Routes] = (), certificate: Certificate | None = None,
     registry: CollectorRegistry | None = None,
 ) -> ASGIApp:  # fmt: skip

@@ -116,7 +116,7 @@ def _build_links(letter_filter: Filter, facet: Facet) -> FacetLinks:
         for each in dict.fromkeys(chosen)
     ]
     off = [
-        FacetLink(value, n, str(all_of([letter_filter, parse(filters.exactly(facet.field, value))])), False)
+        FacetLink(value, n, str(all_of([letter_filter, parse(filters.make_exact_term(facet.field, value))])), False)
         for value, n in facet.values if all(value != each.value for each in on)
     ]  # fmt: skip
     return FacetLinks(facet.field, (*on, *off), facet.more)

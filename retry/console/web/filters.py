@@ -34,7 +34,7 @@ def read(text: str, viewer: Viewer, registry: Registry) -> Filter:
     return letter_filter
 
 
-def completions(text: str, names: Names) -> list[str]:
+def list_completions(text: str, names: Names) -> list[str]:
     """Whole filters that begin as a text does, whose last term is completed: by a field, or by a value that there is.
 
     >>> completions("team:a st", Names())
@@ -71,7 +71,7 @@ def _fitting(values: Iterable[str], begun: str) -> list[str]:
     return sorted(held, key=lambda value: (not value.lower().startswith(wanted), value))[:COMPLETIONS_MAX]
 
 
-def exactly(field: str, value: str) -> str:
+def make_exact_term(field: str, value: str) -> str:
     """The term that asks for exactly this value.
 
     >>> print(exactly("topic", "a.DLT"), exactly("message", 'not "so" *'))

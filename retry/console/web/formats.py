@@ -40,7 +40,7 @@ def break_after_dots(text: str) -> Markup:
     return Markup(".<wbr>").join(text.split("."))
 
 
-def visible_lines(text: str) -> str:
+def escape_lines(text: str) -> str:
     """Lines that somebody wrote, with what is not printable as its escape."""
     return "\n".join(printable.escape_unprintable(line) for line in text.replace("\r\n", "\n").split("\n"))
 
@@ -200,7 +200,7 @@ def percent(part: int | None, whole: int | None) -> str:
 
 
 FILTERS = {
-    "dotted": break_after_dots, "visible": format_text, "visible_lines": visible_lines, "number": format_count,
+    "dotted": break_after_dots, "visible": format_text, "visible_lines": escape_lines, "number": format_count,
     "duration": duration, "ago": format_age, "count_letters": count_letters,
     "moment": moment, "brief": brief, "minute": format_minute, "percent": percent,
     "picked": format_for_picker, "mark_moments": mark_moments, "unless": hide_text,

@@ -48,7 +48,7 @@ _BAR = Markup(
 
 def draw_chart(bars: Sequence[FailureBar], link: Callable[[FailureBar], str], what: str) -> Markup:
     """Draw the bars over a line of times; `link` gives the address that a bar leads to."""
-    most, wide = nice_most(max(bar.failed for bar in bars)), 100 / len(bars)
+    most, wide = round_scale_up(max(bar.failed for bar in bars)), 100 / len(bars)
     top = _BASE - _HIGH
     parts = [_LINE.format(y) for y in (top, _BASE - _HIGH // 2, _BASE)]
     for n, bar in enumerate(bars):
@@ -64,7 +64,7 @@ def draw_chart(bars: Sequence[FailureBar], link: Callable[[FailureBar], str], wh
     return _DRAWN.format(what, _BASE, Markup("").join(parts), Markup("").join(ticks))
 
 
-def nice_most(most: int) -> int:
+def round_scale_up(most: int) -> int:
     """Return the end of a scale that a person can read: 2, 4, 10, 20 or 50 times a power of ten, so that its half is whole.
 
     >>> [nice_most(each) for each in (0, 1, 3, 7, 11, 45, 51, 1814)]
@@ -145,7 +145,7 @@ def _build_page(console: Console, sight: Sight, wanted: str, period: Period) -> 
     """Collect the template variables for the page of one group; raises HTTPException 404 where there is none."""
     replica, scope = console.replica, sight.scope
     group = demand_found(replica.find_group(scope, wanted), "there is no such kind of failures, or no letter of it any more")
-    details, letters_q = replica.load_group_details(scope, group.id, period), filters.exactly("group", group.id)
+    details, letters_q = replica.load_group_details(scope, group.id, period), filters.make_exact_term("group", group.id)
     file = console.settings.console_advice
     teams = teams_of(replica, group)
     # They name kinds and people of each of these teams.
@@ -166,8 +166,8 @@ def _draw(details: GroupDetails, letters_q: str, period: Period) -> Chart:
 
     narrow, what = list(join_bars(details.bars, period.joined)), f"Failures of the last {period.name}, as links to their letters"
     return Chart(
-        period.name, draw_chart(details.bars, link, what), nice_most(max(bar.failed for bar in details.bars)),
-        draw_chart(narrow, link, what), nice_most(max(bar.failed for bar in narrow)),
+        period.name, draw_chart(details.bars, link, what), round_scale_up(max(bar.failed for bar in details.bars)),
+        draw_chart(narrow, link, what), round_scale_up(max(bar.failed for bar in narrow)),
     )  # fmt: skip
 
 
@@ -187,8 +187,8 @@ def _narrow_filter(each: CommonValue, letters_q: str) -> str | None:
     if each.value is None:
         # What is not known never matches.
         return f"{letters_q} -{each.by}:*" if each.by not in ("attempt", "partition") else None
-    of_topic = f" {filters.exactly('topic', each.topic)}" if each.topic else ""
-    return f"{letters_q}{of_topic} {filters.exactly(each.by, each.value)}"
+    of_topic = f" {filters.make_exact_term('topic', each.topic)}" if each.topic else ""
+    return f"{letters_q}{of_topic} {filters.make_exact_term(each.by, each.value)}"
 
 
 def teams_of(replica: Replica, group: Group) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from retry.console.web.app import Console, console_of, demand_found, render_page
 from retry.console.web.letter_editor import OpenedLetter
 from retry.console.web.letter_timeline import draw_timeline, find_last_stop
 from retry.console.web.masks import MaskedParts
-from retry.console.web.payload_views import PayloadView, read_header, shape, view_masked, views
+from retry.console.web.payload_views import PayloadView, build_masked_view, list_value_parts, list_views, read_header
 from retry.console.web.rights import Role, Sight, needs
 from retry.console.web.stack_trace import parse_stack_trace
 from retry.dead_letters.dead_letter import read
@@ -36,7 +36,7 @@ from retry.operations.explain import evidence as letter_evidence
 from retry.operations.explain import search
 from retry.operations.explain.explanation import explain_evidence
 from retry.operations.found_letter import FoundLetter
-from retry.operations.letter_filter.syntax import Filter, Term, all_of, glob
+from retry.operations.letter_filter.syntax import Filter, Term, all_of, make_glob
 from retry.operations.waiting_entries import WaitingEntry
 from retry.policies.masks import MESSAGE
 from retry.policies.registry import Registry
@@ -96,7 +96,7 @@ def _as_it_came(location: search.LetterLocation, found: FoundLetter) -> Record:
 
 def _build_waiting_key(row: LetterRow, location: search.LetterLocation) -> bytes:
     lane = entry_keys.lane(row.team or "", location.topic, row.target)
-    stem = entry_keys.key_stem(location.topic, location.partition)
+    stem = entry_keys.build_key_stem(location.topic, location.partition)
     return entry_keys.build_key(row.due_at_ms or 0, stem, location.offset, lane)
 
 
@@ -105,7 +105,7 @@ def _head(console: Console, row: LetterRow) -> bytes | None:
     if not row.behind or row.key is None:
         return None
     same = (("topic", row.topic or ""), ("key", row.key.decode("utf-8", "replace")), ("state", "waiting"))
-    letter_filter = all_of([Term(field, "", glob([text])) for field, text in same])
+    letter_filter = all_of([Term(field, "", make_glob([text])) for field, text in same])
     for ahead in console.replica.list_letters(None, letter_filter, None, _AHEAD_MAX).rows:
         location = _location(ahead)
         if not ahead.behind and ahead.team == row.team and location is not None:
@@ -117,13 +117,13 @@ def _find_block(console: Console, cluster: Cluster, registry: Registry, row: Let
     if row.state != "waiting":
         return None
     controls = lists.merge_controls(console.replica.controls())
-    why = blocked_lanes.by_policies(registry, cluster.names, TargetProbe(cluster.admin, writes=False), controls)
+    why = blocked_lanes.build_policy_check(registry, cluster.names, TargetProbe(cluster.admin, writes=False), controls)
     return why(entry_keys.Lane(row.team or "", row.topic or "", row.target))
 
 
 def _decision(row: LetterRow, found: FoundLetter) -> search.DecisionRecord:
     if found.entry is not None:
-        return search.of_entry(found.entry)._replace(failed_ms=row.failed_ms)
+        return search.read_entry_decision(found.entry)._replace(failed_ms=row.failed_ms)
     what = DISCARD if row.state == "discarded" else "park"
     return search.DecisionRecord(
         row.lineage or "", row.team or "", row.policy or "", attempt=(row.attempt or 0) + 1, first_failed_ms=row.first_failed_ms,
@@ -227,7 +227,7 @@ def _build_page(request: Request, opened: OpenedLetter, *, is_revealed: bool) ->
         "events": events, "timeline": draw_timeline(events, console.clock_ms()),
         "headers": _group_headers(found, masked, is_revealed=is_revealed) if found else [],
         "value_bytes": None if value is None else len(value),
-        "shape": shape(value, decoded.json if decoded else None) if found and not is_shown else [],
+        "shape": list_value_parts(value, decoded.json if decoded else None) if found and not is_shown else [],
         "views": shown.views, "value_note": shown.note,
     }  # fmt: skip
 
@@ -247,10 +247,10 @@ def _view_value(console: Console, opened: OpenedLetter) -> RevealedValue:
         masked = masks.mask_json(opened.decoded.json if opened.decoded else value, paths)
         if masked is None:
             return RevealedValue([], "Fields of it are masked for you, and it is no JSON in which these could be found")
-        return RevealedValue([view_masked(masked)], f"Masked for you: {', '.join(paths)}")
+        return RevealedValue([build_masked_view(masked)], f"Masked for you: {', '.join(paths)}")
     own = console.decoders.decode(opened.row.topic or "", value)
     note = f"The decoder {own.name} did not read it: {own.fault}" if own and own.fault else ""
-    return RevealedValue(views(value, opened.decoded, own), note)
+    return RevealedValue(list_views(value, opened.decoded, own), note)
 
 
 def _find_record(console: Console, scope: Any, row: LetterRow) -> tuple[FoundLetter | None, str]:
@@ -277,7 +277,7 @@ def find_example(console: Console, sight: Sight, letter_filter: Filter) -> dict[
     value = found.value if found else None
     return {
         "row": rows[0], "trouble": trouble, "stack": stack, "errors": parse_stack_trace(stack),
-        "value_bytes": None if value is None else len(value), "shape": shape(value)[0].says if found else "",
+        "value_bytes": None if value is None else len(value), "shape": list_value_parts(value)[0].says if found else "",
     }  # fmt: skip
 
 

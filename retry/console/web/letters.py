@@ -144,5 +144,5 @@ def complete(request: Request) -> Response:
     console, text = console_of(request), query_of(request).get("q", "")
     if len(text) > 2_000:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "a filter has at most 1,024 bytes")
-    found = filters.completions(text, console.replica.list_filter_names(viewer_of(request).scope()))
+    found = filters.list_completions(text, console.replica.list_filter_names(viewer_of(request).scope()))
     return HTMLResponse(console.templates.get_template("completions.html").render(found=found))

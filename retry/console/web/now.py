@@ -17,7 +17,7 @@ from retry.console.web import workers
 from retry.console.web.app import Console, console_of, render_page, viewer_of
 from retry.console.web.formats import count_letters, duration, format_count
 from retry.console.web.rights import Role, needs
-from retry.console.web.workers import LookedUp, Workers, silences
+from retry.console.web.workers import LookedUp, Workers, list_silences
 from retry.delay_queue.entry_keys import Lane
 from retry.kafka.target_probe import TargetProbe
 from retry.operations import blocked_lanes
@@ -51,7 +51,7 @@ class OverdueLane(NamedTuple):
         return scope is None or self.team in scope
 
 
-def overdue_lanes(console: Console) -> LookedUp[tuple[OverdueLane, ...]]:
+def find_overdue_lanes(console: Console) -> LookedUp[tuple[OverdueLane, ...]]:
     """Looks at the 500 letters that are overdue for longest."""
 
     def find_lanes(_before: tuple[OverdueLane, ...]) -> tuple[OverdueLane, ...]:
@@ -67,9 +67,12 @@ def _describe_overdue(console: Console, oldest: dict[tuple[str | None, str, str]
     cluster, registry = console.cluster(), console.registry()
     controls = lists.merge_controls(console.replica.controls())
     probe = TargetProbe(cluster.admin, writes=False)
-    breakers, by_policies = console.replica.open_breakers(), blocked_lanes.by_policies(registry, cluster.names, probe, controls)
-    of_letters = blocked_lanes.or_maybe_limited(by_policies, registry, breakers)
-    of_named = blocked_lanes.or_maybe_limited(blocked_lanes.by_controls(probe, controls), registry, breakers)
+    breakers, by_policies = (
+        console.replica.open_breakers(),
+        blocked_lanes.build_policy_check(registry, cluster.names, probe, controls),
+    )
+    of_letters = blocked_lanes.add_limits_check(by_policies, registry, breakers)
+    of_named = blocked_lanes.add_limits_check(blocked_lanes.build_control_check(probe, controls), registry, breakers)
     return tuple(
         OverdueLane(team, topic, target, row.due_at_ms or 0,
                     (of_letters if row.kind == "letter" else of_named)(Lane(team or "", topic, target)))
@@ -82,7 +85,7 @@ _LINES_MAX = 5
 
 
 def build_routes(console: Console) -> list[Route]:
-    seen = _LookedUp(workers.silent_workers(console), overdue_lanes(console))
+    seen = _LookedUp(workers.watch_silent_workers(console), find_overdue_lanes(console))
 
     @needs(Role.VIEWER)
     def render_home_page(request: Request) -> Response:
@@ -106,7 +109,8 @@ def _build_page(console: Console, scope: Scope, seen: _LookedUp) -> dict[str, An
     return {
         "due": [(bar.from_ms, (bar.count,)) for bar in now.due],
         "by_hour": list(zip(now.hours_from_ms, counts, strict=True)),
-        "now": now, "sentence": sentence(now, len(urgent.growing)), "silences": silences(now.workers, group), "urgent": urgent,
+        "now": now, "sentence": describe_now(now, len(urgent.growing)), "silences": list_silences(now.workers, group),
+        "urgent": urgent,
         "growing": [(each, describe_rates(rates)) for each, rates in urgent.growing], "overdue": overdue,
         "running_actions": [each for each in now.actions if each.status == "running"],
         "held_actions": [each for each in now.actions if each.status == "held"], "describe_action": describe_action,
@@ -127,7 +131,7 @@ def describe_title(now: Snapshot) -> str:
     return f"{new}Now: {format_count(now.waiting)} waiting, {format_count(now.parked)} parked"
 
 
-def sentence(now: Snapshot, growing: int = 0) -> str:
+def describe_now(now: Snapshot, growing: int = 0) -> str:
     """Say in one sentence how much waits, is parked, is new, is growing and is held."""
     if not (now.waiting or now.parked):
         return "Nothing waits."

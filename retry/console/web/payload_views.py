@@ -10,7 +10,7 @@ import orjson
 
 from retry.clock import iso
 from retry.console.reading.decoders import DecodedText
-from retry.printable import escape_unprintable, visible_json
+from retry.printable import escape_json, escape_unprintable
 from retry.scheduling.tasks.framed_values import DecodedValue
 
 # What a payload looks like without what it says: names, types and lengths.
@@ -25,7 +25,7 @@ class ShapeLine(NamedTuple):
     says: str
 
 
-def shape(value: bytes | None, json_text: bytes | None = None) -> list[ShapeLine]:
+def list_value_parts(value: bytes | None, json_text: bytes | None = None) -> list[ShapeLine]:
     """List the parts of a value, at most 200; of a framed value those of the JSON that it reads as.
 
     >>> [tuple(line) for line in shape(b'{"id": 4711, "to": ["a", null]}')]
@@ -108,7 +108,7 @@ class PayloadView(NamedTuple):
     cut_at: int | None = None
 
 
-def views(value: bytes | None, schema: DecodedValue | None = None, own: DecodedText | None = None) -> list[PayloadView]:
+def list_views(value: bytes | None, schema: DecodedValue | None = None, own: DecodedText | None = None) -> list[PayloadView]:
     """List the ways in which a value can be read, the best first.
 
     Args:
@@ -123,7 +123,7 @@ def views(value: bytes | None, schema: DecodedValue | None = None, own: DecodedT
     if len(value) <= WHOLE_BYTES_MAX and (pretty := _pretty(value)) is not None:
         found.append(PayloadView("JSON", pretty))
     part = value if len(value) <= WHOLE_BYTES_MAX else value[:_PART_BYTES]
-    text = visible_lines(part.decode("utf-8", "backslashreplace"))
+    text = escape_lines(part.decode("utf-8", "backslashreplace"))
     found.append(PayloadView("Text", text, len(part) if len(part) < len(value) else None))
     shown = value[:_HEX_BYTES]
     found.append(PayloadView("Hex", "\n".join(_hex(shown)), len(shown) if len(shown) < len(value) else None))
@@ -132,15 +132,15 @@ def views(value: bytes | None, schema: DecodedValue | None = None, own: DecodedT
 
 def _view_text(name: str, text: bytes) -> PayloadView:
     """Text that may be JSON."""
-    return PayloadView(name, _pretty(text) or visible_lines(text.decode("utf-8", "backslashreplace")))
+    return PayloadView(name, _pretty(text) or escape_lines(text.decode("utf-8", "backslashreplace")))
 
 
-def view_masked(masked: str) -> PayloadView:
+def build_masked_view(masked: str) -> PayloadView:
     """The one way in which a value is shown some of whose fields are masked; `masked` is JSON that is laid out."""
-    return PayloadView("JSON, some fields masked", visible_json(masked))
+    return PayloadView("JSON, some fields masked", escape_json(masked))
 
 
-def visible_lines(text: str) -> str:
+def escape_lines(text: str) -> str:
     """Lines of text, each with what is not printable as its escape."""
     return "\n".join(escape_unprintable(line, _LINE_CHARS_MAX) for line in text.split("\n"))
 
@@ -163,7 +163,7 @@ def read_header(name: str, value: bytes, *, is_known: bool) -> str:
 def _pretty(text: bytes) -> str | None:
     try:
         # Not by orjson, which makes a float of a whole number that is larger than 64 bits.
-        return visible_json(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
+        return escape_json(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
     except (ValueError, RecursionError):
         return None
 

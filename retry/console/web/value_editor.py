@@ -14,7 +14,7 @@ from typing import NamedTuple
 import orjson
 
 from retry.errors import ActionRefused, SchemaUnavailable
-from retry.printable import visible_json
+from retry.printable import escape_json
 from retry.scheduling.tasks.framed_values import FramedValues
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -46,7 +46,7 @@ def lay_out(text: str) -> str:
       ]
     }
     """
-    return _write(list(map(visible_json, _TOKEN.findall(text))), LAID_OUT)
+    return _write(list(map(escape_json, _TOKEN.findall(text))), LAID_OUT)
 
 
 def write_back(text: str, former: str) -> str:
@@ -58,7 +58,7 @@ def write_back(text: str, former: str) -> str:
     tokens, body = _TOKEN.findall(former), former.strip()
     style = next((each for each in _STYLES if _write(tokens, each) == body), COMPACT)
     # What was escaped to be read.
-    raw = {visible_json(token): token for token in tokens if not token.isprintable()}
+    raw = {escape_json(token): token for token in tokens if not token.isprintable()}
     begins = former.index(body) if body else 0
     written = _write([raw.get(token, token) for token in _TOKEN.findall(text)], style)
     return former[:begins] + written + former[begins + len(body) :]

@@ -82,7 +82,7 @@ class Silence(NamedTuple):
     since_ms: int | None
 
 
-def silent_workers(console: Console) -> LookedUp[Workers]:
+def watch_silent_workers(console: Console) -> LookedUp[Workers]:
     """Watch how many members the consumer group of the shards has."""
 
     def count_workers(before: Workers) -> Workers:
@@ -93,7 +93,7 @@ def silent_workers(console: Console) -> LookedUp[Workers]:
     return LookedUp("workers", count_workers, Workers(None))
 
 
-def silences(said: Sequence[WorkerState], group: Workers) -> list[Silence]:
+def list_silences(said: Sequence[WorkerState], group: Workers) -> list[Silence]:
     """List the messages of a page about silent workers, from what workers say of themselves; empty while all are heard."""
     silent = [each for each in said if each.is_silent]
     heard = any(not each.is_silent and not each.has_ended for each in said)
@@ -123,4 +123,4 @@ def build_routes(console: Console, group: LookedUp[Workers]) -> list[Route]:
 
 def _build_page(console: Console, scope: Scope, group: Workers) -> dict[str, Any]:
     now = console.replica.load_now(scope)
-    return {"now": now, "running": group.running, "silences": silences(now.workers, group)}
+    return {"now": now, "running": group.running, "silences": list_silences(now.workers, group)}

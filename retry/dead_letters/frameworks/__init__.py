@@ -16,17 +16,26 @@ from retry.dead_letters.frameworks.detection import (
     Aliases,
     DetectionPlan,
     ReadAt,
-    first_content,
+    find_content,
     make_unknown_failure,
     plan,
     recognise,
 )
 from retry.dead_letters.frameworks.header_values import Read, Tier
-from retry.dead_letters.frameworks.task_queues import may_be, maybe_envelopes
+from retry.dead_letters.frameworks.task_queues import find_envelopes, may_be
 
 __all__ = [
-    "ALIASABLE", "KNOWN", "Aliases", "HeaderLayout", "Values", "first_content", "layout", "make_unknown_failure", "may_be",
-    "maybe_envelopes", "recognise",
+    "ALIASABLE",
+    "KNOWN",
+    "Aliases",
+    "HeaderLayout",
+    "Values",
+    "find_content",
+    "find_envelopes",
+    "find_layout",
+    "make_unknown_failure",
+    "may_be",
+    "recognise",
 ]  # fmt: skip
 
 
@@ -41,11 +50,11 @@ _IGNORED = frozenset({"origin_timestamp_ms", "attempts"})
 _OWN = frozenset({"origin_offset", "message", "cause_message"})
 # What a message is read from, where that is not all of the value: a stack trace.
 _CUTS: dict[Read, CutText] = {
-    header_values.java_root_message: header_values.cut_java_root_message,
-    header_values.dotnet_root_message: header_values.cut_dotnet_root_message,
+    header_values.find_java_message: header_values.cut_java_root_message,
+    header_values.find_dotnet_message: header_values.cut_dotnet_root_message,
 }
 # Their values are short and seldom change, so they need not be read to be compared.
-_PLAIN_READERS = frozenset({header_values.decode_name, header_values.digits_int32, header_values.int32})
+_PLAIN_READERS = frozenset({header_values.decode_name, header_values.parse_digits_int32, header_values.parse_int32})
 
 
 class ReturnedAt(NamedTuple):
@@ -94,7 +103,7 @@ class HeaderLayout(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.plan is None or self.plan.tier is Tier.OWN
 
 
-def layout(names: tuple[str, ...]) -> HeaderLayout | None:
+def find_layout(names: tuple[str, ...]) -> HeaderLayout | None:
     """The layout of headers with these names; None where they tell more of an earlier retry than one that just fails again."""
     # Of duplicates the last is the newest.
     of_ours = {name: n for n, name in enumerate(names) if name in ours.OURS}

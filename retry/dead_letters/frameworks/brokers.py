@@ -25,8 +25,8 @@ CONNECT = Dialect(
     origin_offset=locate_number("__connect.errors.offset"),
     consumer_group=read_at(_group_of_connector, "__connect.errors.connector.name"),
     exception=locate_name("__connect.errors.exception.class.name"),
-    cause=read_at(header_values.java_root, "__connect.errors.exception.stacktrace"),
-    cause_message=read_at(header_values.java_root_message, "__connect.errors.exception.stacktrace"),
+    cause=read_at(header_values.find_java_root, "__connect.errors.exception.stacktrace"),
+    cause_message=read_at(header_values.find_java_message, "__connect.errors.exception.stacktrace"),
     message=locate_text("__connect.errors.exception.message"),
     stage=locate_name("__connect.errors.stage"),
 )
@@ -41,8 +41,8 @@ STREAMS = Dialect(
     origin_partition=count("__streams.errors.partition"),
     origin_offset=locate_number("__streams.errors.offset"),
     exception=locate_name("__streams.errors.exception"),
-    cause=read_at(header_values.java_root, "__streams.errors.stacktrace"),
-    cause_message=read_at(header_values.java_root_message, "__streams.errors.stacktrace"),
+    cause=read_at(header_values.find_java_root, "__streams.errors.stacktrace"),
+    cause_message=read_at(header_values.find_java_message, "__streams.errors.stacktrace"),
     message=locate_text("__streams.errors.message"),
     stage=locate_name("__streams.errors.processor.node.id"),
 )
@@ -141,7 +141,7 @@ PUBSUB = Dialect(
 SQS = Dialect(
     family="sqs",
     marks=any_of("DeadLetterQueueSourceArn", "ApproximateReceiveCount"),
-    origin_topic=read_at(header_values.last_part, "DeadLetterQueueSourceArn"),
+    origin_topic=read_at(header_values.take_last_part, "DeadLetterQueueSourceArn"),
     attempts=count("ApproximateReceiveCount"),
 )
 

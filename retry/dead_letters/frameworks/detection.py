@@ -26,10 +26,10 @@ Aliases = Mapping[str, tuple[str, ...]]
 
 ALIASABLE = frozenset(FIELDS)
 _READERS: dict[str, Read] = dict.fromkeys(ALIASABLE, header_values.decode_name) | {
-    "origin_partition": header_values.digits_int32,
-    "origin_offset": header_values.digits,
-    "origin_timestamp_ms": header_values.digits,
-    "attempts": header_values.digits_int32,
+    "origin_partition": header_values.parse_digits_int32,
+    "origin_offset": header_values.parse_digits,
+    "origin_timestamp_ms": header_values.parse_digits,
+    "attempts": header_values.parse_digits_int32,
     "message": header_values.message,
 }
 
@@ -227,7 +227,7 @@ def _complete_failure(fields: dict[str, Any], topic: str) -> Failure:
 def _read(plan: DetectionPlan, values: Sequence[bytes | None]) -> dict[str, Any]:
     fields: dict[str, Any] = {"family": plan.family}
     for field, places in plan.fields.items():
-        if (content := first_content(places, values)) is not None:
+        if (content := find_content(places, values)) is not None:
             fields[field] = content
     if plan.names_origin:
         fields.setdefault("origin_topic", None)
@@ -236,7 +236,7 @@ def _read(plan: DetectionPlan, values: Sequence[bytes | None]) -> dict[str, Any]
     return fields
 
 
-def first_content(places: Iterable[ReadAt], values: Sequence[bytes | None]) -> str | int | None:
+def find_content(places: Iterable[ReadAt], values: Sequence[bytes | None]) -> str | int | None:
     """Return the first content that can be read at one of the places, in their order; None where there is none."""
     for n, read in places:
         raw = values[n]

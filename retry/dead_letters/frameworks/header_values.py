@@ -39,7 +39,7 @@ def message(raw: bytes) -> str | None:
     return raw[:_MESSAGE_BYTES_MAX].decode("utf-8", "replace")[:_MESSAGE_CHARS_MAX] or None
 
 
-def digits(raw: bytes) -> int | None:
+def parse_digits(raw: bytes) -> int | None:
     """A number from 0 to 2**63 - 1 in ASCII digits: no sign, no blank, no more than 19."""
     if len(raw) <= _DIGITS_MAX and raw.isdigit():
         number = int(raw)
@@ -47,53 +47,53 @@ def digits(raw: bytes) -> int | None:
     return None
 
 
-def digits_int32(raw: bytes) -> int | None:
-    number = digits(raw)
+def parse_digits_int32(raw: bytes) -> int | None:
+    number = parse_digits(raw)
     return number if number is not None and number <= INT32_MAX else None
 
 
-def int32(raw: bytes) -> int | None:
+def parse_int32(raw: bytes) -> int | None:
     """4 bytes, big-endian, not negative."""
     return int.from_bytes(raw, "big") if len(raw) == 4 and raw[0] < 128 else None
 
 
-def int64(raw: bytes) -> int | None:
+def parse_int64(raw: bytes) -> int | None:
     """8 bytes, big-endian, not negative."""
     return int.from_bytes(raw, "big") if len(raw) == 8 and raw[0] < 128 else None
 
 
-def byte_or_int32(raw: bytes) -> int | None:
+def parse_byte_or_int32(raw: bytes) -> int | None:
     """1 byte, as older Spring Kafka counts, or 4."""
     return _parse_unsigned(raw) if len(raw) in (1, 4) else None
 
 
-def big_integer(raw: bytes) -> int | None:
+def parse_big_integer(raw: bytes) -> int | None:
     """A Java `BigInteger`: two's complement, as many of 1 to 8 bytes as it needs; not negative."""
     return _parse_unsigned(raw) if 1 <= len(raw) <= 8 else None
 
 
-def digits_or_int32(raw: bytes) -> int | None:
+def parse_digits_or_int32(raw: bytes) -> int | None:
     """A count that applications write by hand, through a mapper that makes it text or 4 bytes."""
-    number = digits_int32(raw)
-    return int32(raw) if number is None else number
+    number = parse_digits_int32(raw)
+    return parse_int32(raw) if number is None else number
 
 
-def java_root(raw: bytes) -> str | None:
+def find_java_root(raw: bytes) -> str | None:
     """Class of the root cause in a Java stack trace: its last `Caused by:` line; None where it has none."""
     return _last_class(raw, _CAUSED_BY)
 
 
-def dotnet_root(raw: bytes) -> str | None:
+def find_dotnet_root(raw: bytes) -> str | None:
     """Type of the innermost exception in .NET's `Exception.ToString()`: its last ` ---> ` line; None where it has none."""
     return _last_class(raw, _INNER)
 
 
-def java_root_message(raw: bytes) -> str | None:
+def find_java_message(raw: bytes) -> str | None:
     text = cut_java_root_message(raw)
     return None if text is None else message(text)
 
 
-def dotnet_root_message(raw: bytes) -> str | None:
+def find_dotnet_message(raw: bytes) -> str | None:
     text = cut_dotnet_root_message(raw)
     return None if text is None else message(text)
 
@@ -106,7 +106,7 @@ def cut_dotnet_root_message(raw: bytes) -> bytes | None:
     return _cut_message(raw, _INNER, _DOTNET_FRAME)
 
 
-def last_part(raw: bytes) -> str | None:
+def take_last_part(raw: bytes) -> str | None:
     """Return the text after the last colon: the queue in `arn:aws:sqs:eu-west-1:123456789012:orders`."""
     return decode_name(raw[-_NAME_BYTES_MAX:].rpartition(b":")[2])
 
@@ -250,8 +250,8 @@ def locate_text(*headers: str, first: bool = False) -> Places:
 
 
 def count(*headers: str, plus: int = 0, first: bool = False) -> Places:
-    return read_at(digits_int32, *headers, plus=plus, first=first)
+    return read_at(parse_digits_int32, *headers, plus=plus, first=first)
 
 
 def locate_number(*headers: str, first: bool = False) -> Places:
-    return read_at(digits, *headers, first=first)
+    return read_at(parse_digits, *headers, first=first)

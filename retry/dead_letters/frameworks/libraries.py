@@ -117,19 +117,19 @@ def _dialect(newer: str, older: str, *marks: str) -> Dialect:
         family="spring-kafka",
         marks=any_of(*_build_header_names(newer), *marks),
         origin_topic=locate_name(*original("topic")),
-        origin_partition=read_at(header_values.int32, *original("partition")),
-        origin_offset=read_at(header_values.int64, *original("offset")),
-        origin_timestamp_ms=read_at(header_values.int64, *original("timestamp"))
-        + read_at(header_values.big_integer, "retry_topic-original-timestamp"),
+        origin_partition=read_at(header_values.parse_int32, *original("partition")),
+        origin_offset=read_at(header_values.parse_int64, *original("offset")),
+        origin_timestamp_ms=read_at(header_values.parse_int64, *original("timestamp"))
+        + read_at(header_values.parse_big_integer, "retry_topic-original-timestamp"),
         consumer_group=locate_name(_GROUP, "kafka_original-consumer-group"),
         # The first is exact but starts again at each retry topic; the second names the delivery that would come next.
-        attempts=read_at(header_values.int32, "kafka_deliveryAttempt")
-        + read_at(header_values.byte_or_int32, "retry_topic-attempts", plus=-1),
+        attempts=read_at(header_values.parse_int32, "kafka_deliveryAttempt")
+        + read_at(header_values.parse_byte_or_int32, "retry_topic-attempts", plus=-1),
         exception=locate_name(*exception("fqcn")),
         # The cause header names only the wrapper's direct cause; after a failed deserialisation it is the wrapper.
         thrown=locate_name(*exception("cause-fqcn")),
-        cause=read_at(header_values.java_root, *exception("stacktrace")) + locate_name(*exception("cause-fqcn")),
-        cause_message=read_at(header_values.java_root_message, *exception("stacktrace")),
+        cause=read_at(header_values.find_java_root, *exception("stacktrace")) + locate_name(*exception("cause-fqcn")),
+        cause_message=read_at(header_values.find_java_message, *exception("stacktrace")),
         message=locate_text(*exception("message")),
     )
 
@@ -144,13 +144,13 @@ CLOUD_STREAM = Dialect(
         "x-exception-fqcn", "x-exception-message", "x-exception-stacktrace",
     ),
     origin_topic=locate_name("x-original-topic"),
-    origin_partition=read_at(header_values.int32, "x-original-partition"),
-    origin_offset=read_at(header_values.int64, "x-original-offset"),
-    origin_timestamp_ms=read_at(header_values.int64, "x-original-timestamp"),
-    attempts=read_at(header_values.digits_or_int32, "x-retries", plus=1),
+    origin_partition=read_at(header_values.parse_int32, "x-original-partition"),
+    origin_offset=read_at(header_values.parse_int64, "x-original-offset"),
+    origin_timestamp_ms=read_at(header_values.parse_int64, "x-original-timestamp"),
+    attempts=read_at(header_values.parse_digits_or_int32, "x-retries", plus=1),
     exception=locate_name("x-exception-fqcn"),
-    cause=read_at(header_values.java_root, "x-exception-stacktrace"),
-    cause_message=read_at(header_values.java_root_message, "x-exception-stacktrace"),
+    cause=read_at(header_values.find_java_root, "x-exception-stacktrace"),
+    cause_message=read_at(header_values.find_java_message, "x-exception-stacktrace"),
     message=locate_text("x-exception-message"),
 )  # fmt: skip
 
@@ -226,8 +226,8 @@ NSERVICEBUS = Dialect(
     origin_topic=locate_name("NServiceBus.FailedQ"),
     attempts=count("NServiceBus.Retries", plus=1),
     exception=locate_name(_INFO + "ExceptionType"),
-    cause=read_at(header_values.dotnet_root, _INFO + "StackTrace"),
-    cause_message=read_at(header_values.dotnet_root_message, _INFO + "StackTrace"),
+    cause=read_at(header_values.find_dotnet_root, _INFO + "StackTrace"),
+    cause_message=read_at(header_values.find_dotnet_message, _INFO + "StackTrace"),
     message=locate_text(_INFO + "Message"),
 )
 
@@ -235,8 +235,8 @@ WOLVERINE = Dialect(
     family="wolverine",
     marks=any_of("exception-type"),
     exception=locate_name("exception-type"),
-    cause=read_at(header_values.dotnet_root, "exception-stack"),
-    cause_message=read_at(header_values.dotnet_root_message, "exception-stack"),
+    cause=read_at(header_values.find_dotnet_root, "exception-stack"),
+    cause_message=read_at(header_values.find_dotnet_message, "exception-stack"),
     message=locate_text("exception-message"),
 )
 

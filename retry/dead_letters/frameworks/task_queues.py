@@ -58,7 +58,7 @@ def may_be(value: bytes | None) -> bool:
     return value.find(_CELERY, 0, _HEAD_BYTES) >= 0 or value.find(_DRAMATIQ, 0, _HEAD_BYTES) >= 0
 
 
-def maybe_envelopes(values: Iterable[bytes | None]) -> list[int]:
+def find_envelopes(values: Iterable[bytes | None]) -> list[int]:
     """Positions of values that may be envelopes: `may_be`, of many in one call."""
     return [
         n for n, value in enumerate(values)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from retry import format_versions
 from retry.delay_queue import action_records, action_state, blocks, control_records, envelopes, ramp_records, returned_offsets
 from retry.delay_queue.action_records import SLICE
-from retry.delay_queue.entry_keys import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, source
+from retry.delay_queue.entry_keys import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, read_source
 from retry.delay_queue.ramp_records import FAILED, SENDING
 from retry.delay_queue.returned_offsets import RETURNED
 from retry.delay_queue.table.interface import CONTROL, ChangelogRow, UnreadableRow
@@ -90,7 +90,7 @@ def _without_unreadable(rows: Sequence[ChangelogRow]) -> ReadableRows:
     return ReadableRows(select_readable_rows(kept).rows, unreadable)
 
 
-def before_newer(rows: Sequence[ChangelogRow]) -> int:
+def count_before_newer(rows: Sequence[ChangelogRow]) -> int:
     """How many rows come before the first that a newer version wrote."""
     for n, row in enumerate(rows):
         try:
@@ -116,7 +116,7 @@ def _look_closely(key: bytes, value: bytes | None) -> bool:
         if kind in _KINDS:
             format_versions.KEY.refuse_newer(kind, EntryNewer)
         raise EntryUnreadable(f"a changelog record has the key {key.hex()[:100]}, which is neither entry nor control")
-    source(key)
+    read_source(key)
     if value is not None:
         envelopes.check_version(value)
     return True

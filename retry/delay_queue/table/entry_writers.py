@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 
 from retry.delay_queue.blocks import count_entries, find_blocks, split_blocks
-from retry.delay_queue.entry_keys import BLOCK, CANCEL, END_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, block_lane
+from retry.delay_queue.entry_keys import BLOCK, CANCEL, END_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, build_block_lane
 from retry.delay_queue.table import named_entries, ordered_entries
 from retry.delay_queue.table.changelog_records import UnfoldedChanges
 from retry.delay_queue.table.interface import ChangelogRow
@@ -27,7 +27,7 @@ Put = tuple[bytes, bytes]
 Write = Callable[[WriteBatch, int], None]
 
 
-def keys_by_kind(keys: Sequence[bytes]) -> defaultdict[int, list[bytes]]:
+def sort_keys_by_kind(keys: Sequence[bytes]) -> defaultdict[int, list[bytes]]:
     kinds: defaultdict[int, list[bytes]] = defaultdict(list)
     for key in keys:
         kinds[key[0]].append(key)
@@ -113,7 +113,7 @@ class PlainEntries:
 
     def find_blocks(self, keys: Sequence[bytes]) -> list[Put]:
         low = self._watermarks.low
-        wanted = [key for key in keys if (lane := block_lane(key)) and low(lane)[:LANE_BYTES] == lane]
+        wanted = [key for key in keys if (lane := build_block_lane(key)) and low(lane)[:LANE_BYTES] == lane]
         return find_blocks(self._db, [key for key in wanted if self._db.get(key) is None])
 
     def _count(self, keys: Sequence[bytes]) -> int:
@@ -179,12 +179,12 @@ class NamedEntries:
         self, keys: Sequence[bytes], replacements: Sequence[Put], deleted: Collection[bytes], batch: WriteBatch
     ) -> int:
         """Delete what was handed out, and put what replaces it; `deleted` are those that the fold has deleted before."""
-        replaced = {named_entries.pointer(key) for key, _ in replacements}
+        replaced = {named_entries.build_pointer_key(key) for key, _ in replacements}
         changes: list[ChangelogRow] = [*replacements]
         alone = 0
         for key in keys:
             self._unfolded.note_drop(key)
-            pointer = named_entries.pointer(key)
+            pointer = named_entries.build_pointer_key(key)
             if self.superseded.count or pointer in replaced or key in deleted:
                 changes.append((key, None))
             else:
@@ -201,13 +201,13 @@ class NamedEntries:
 
     def _put_early(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
         for key, value in rows:
-            if value is not None and value not in (self._db.get(key), self._db.get(named_entries.superseded_row(key))):
+            if value is not None and value not in (self._db.get(key), self._db.get(named_entries.build_superseded_key(key))):
                 self._unfolded.note_put(key, value)
         return self._apply_rows(rows, batch)
 
     def _apply_rows(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
         waiting, lowest = 0, dict[bytes, bytes]()
-        for effect in named_entries.effects(self._db, named_entries.by_name(rows)) if rows else ():
+        for effect in named_entries.iterate_changes(self._db, named_entries.group_by_name(rows)) if rows else ():
             waiting += effect.waiting
             self.superseded.add_count(effect.superseded)
             for row, value in effect.changes.items():

@@ -8,7 +8,16 @@ from typing import NamedTuple, Protocol, cast
 
 from retry.delay_queue import blocks
 from retry.delay_queue.blocks import count_entries
-from retry.delay_queue.entry_keys import BLOCK, COMMON, END_KEY, FIRST_BLOCK, FIRST_KEY, due_at_ms, due_bound, lane_end
+from retry.delay_queue.entry_keys import (
+    BLOCK,
+    COMMON,
+    END_KEY,
+    FIRST_BLOCK,
+    FIRST_KEY,
+    build_due_bound,
+    build_lane_end,
+    due_at_ms,
+)
 
 # What is due soon in a table, from keys alone: counted lane by lane while that is cheap, estimated beyond.
 #
@@ -42,14 +51,14 @@ def estimate_due(keys: Keys, starts: Mapping[bytes, bytes], until_ms: Sequence[i
     Up to some hundred lanes about `rows_max` rows are looked at; a block counts as several.
     """
     first_ms, due = None, [0] * len(until_ms)
-    starts = {lane: start for lane, start in starts.items() if start < due_bound(until_ms[-1] + 1, lane)}
+    starts = {lane: start for lane, start in starts.items() if start < build_due_bound(until_ms[-1] + 1, lane)}
     share = max(_LANE_ROWS_MIN, rows_max // max(1, len(starts)))
     slots = min(share // 2 // _SLOT_ROWS, _SLOTS_MAX)
     for lane, start in starts.items():
         rows_first, slot_rows = share // 2, _SLOT_ROWS
         if lane[0] == BLOCK:
             rows_first, slot_rows = rows_first // _BLOCK_ROWS, slot_rows // _BLOCK_SLOT_ROWS
-        first_keys = keys(start, due_bound(until_ms[-1] + 1, lane), rows_first)
+        first_keys = keys(start, build_due_bound(until_ms[-1] + 1, lane), rows_first)
         times = [due_at_ms(key) for key in first_keys]
         counts = list(map(count_entries, first_keys))
         if times:
@@ -75,8 +84,8 @@ def _estimate_rows(keys: Keys, rest: _Rest, slots: int, slot_rows: int) -> int:
     begin, end, total = due_at_ms(after), rest.until_ms + 1, 0
     edges = [begin + (end - begin) * n // slots for n in range(slots + 1)]
     for n, (low, high) in enumerate(pairwise(edges)):
-        start = after + b"\0" if n == 0 else due_bound(low, lane)
-        sample = keys(start, min(due_bound(high, lane), lane_end(lane)), slot_rows)
+        start = after + b"\0" if n == 0 else build_due_bound(low, lane)
+        sample = keys(start, min(build_due_bound(high, lane), build_lane_end(lane)), slot_rows)
         if len(sample) < slot_rows:
             total += len(sample)
         else:

@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from retry.delay_queue.entry_keys import CANCEL, LANE_BYTES, NAME_BYTES, VERSION_BYTES, due_bound, name_of
+from retry.delay_queue.entry_keys import CANCEL, LANE_BYTES, NAME_BYTES, VERSION_BYTES, build_due_bound, name_of
 
 ROW_KINDS = _COUNTS, _SUPERSEDED, _REMEMBERED = b"\x07", b"\x08", b"\x09"
 _ALONE, _WITH_OTHERS = b"\0", b"\1"
@@ -55,7 +55,7 @@ class NameEffect(NamedTuple):
     superseded: int
 
 
-def by_name(rows: Iterable[tuple[bytes, bytes | None]]) -> dict[bytes, dict[bytes, bytes | None]]:
+def group_by_name(rows: Iterable[tuple[bytes, bytes | None]]) -> dict[bytes, dict[bytes, bytes | None]]:
     """Records grouped by the name of their entry; of each key the last record."""
     names: defaultdict[bytes, dict[bytes, bytes | None]] = defaultdict(dict)
     for key, value in rows:
@@ -63,7 +63,7 @@ def by_name(rows: Iterable[tuple[bytes, bytes | None]]) -> dict[bytes, dict[byte
     return names
 
 
-def effects(rows: NamedRows, news: Mapping[bytes, News]) -> Iterator[NameEffect]:
+def iterate_changes(rows: NamedRows, news: Mapping[bytes, News]) -> Iterator[NameEffect]:
     """Yield for each name the changes that its changelog records make in the table; `news` has by name the last of each key."""
     pointers = rows.get_many([_COUNTS + name for name in news])
     existing = [(name, pointer) for name, pointer in zip(news, pointers, strict=True) if pointer is not None]
@@ -93,7 +93,7 @@ def rank(key: bytes) -> tuple[bytes, bool, bytes]:
     return key[_NAME_AT:_SOURCE_AT], key.startswith(CANCEL), key[LANE_BYTES:_NAME_AT] + key[:LANE_BYTES] + key[_SOURCE_AT:]
 
 
-def superseded_row(key: bytes) -> bytes:
+def build_superseded_key(key: bytes) -> bytes:
     """The key of a superseded entry's row; of one name they sort by their versions."""
     return _SUPERSEDED + key[_NAME_AT:_SOURCE_AT] + key[LANE_BYTES:_NAME_AT] + key[:LANE_BYTES] + key[_SOURCE_AT:]
 
@@ -102,7 +102,7 @@ def key_of(row: bytes) -> bytes:
     return row[_LANE_AT:_REST_AT] + row[_DUE_AT:_LANE_AT] + row[1:_DUE_AT] + row[_REST_AT:]
 
 
-def remembered_row(cancel: bytes) -> bytes:
+def build_remembered_key(cancel: bytes) -> bytes:
     """The key of the row of a cancel that counts; they sort by until when they are remembered."""
     return _REMEMBERED + cancel[LANE_BYTES:]
 
@@ -111,12 +111,12 @@ def cancel_of(row: bytes) -> bytes:
     return CANCEL + row[1:]
 
 
-def remembered_until(now_ms: int) -> bytes:
+def build_forgotten_bound(now_ms: int) -> bytes:
     """Below this lie the rows of cancels that are remembered no more."""
-    return _REMEMBERED + due_bound(now_ms + 1)[LANE_BYTES:]
+    return _REMEMBERED + build_due_bound(now_ms + 1)[LANE_BYTES:]
 
 
-def pointer(key: bytes) -> bytes:
+def build_pointer_key(key: bytes) -> bytes:
     """The key of the row that says which entry of this one's name counts."""
     return _COUNTS + name_of(key)
 
@@ -130,13 +130,13 @@ def _build_rows(name: bytes, live: Live) -> dict[bytes, bytes | None]:
     if not live:
         return {}
     counts = max(live, key=rank)
-    rows = {_row_of_greatest(key) if key == counts else superseded_row(key): envelope for key, envelope in live.items()}
+    rows = {_row_of_greatest(key) if key == counts else build_superseded_key(key): envelope for key, envelope in live.items()}
     rows[_COUNTS + name] = (_ALONE if len(live) == 1 else _WITH_OTHERS) + counts
     return rows
 
 
 def _row_of_greatest(key: bytes) -> bytes:
-    return remembered_row(key) if key.startswith(CANCEL) else key
+    return build_remembered_key(key) if key.startswith(CANCEL) else key
 
 
 def _count_waiting(rows: Iterable[bytes]) -> int:

@@ -62,7 +62,7 @@ def remove_entry(rows: OrderedRows, key: bytes) -> OrderEffect:
     return OrderEffect({waiting_row: None, pointer: successor, key: None, successor: envelope}, -1)
 
 
-def head(rows: OrderedRow, key: bytes) -> bytes | None:
+def find_head(rows: OrderedRow, key: bytes) -> bytes | None:
     """The key of the entry that an ordered one waits behind; its own where it is the first."""
     return rows.get(_HEAD + order_of(key))
 

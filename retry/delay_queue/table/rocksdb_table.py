@@ -15,11 +15,22 @@ from retry import format_versions
 from retry.clock import Interval
 from retry.delay_queue import blocks
 from retry.delay_queue.action_records import SLICE, SLICE_BYTES
-from retry.delay_queue.entry_keys import BLOCK, COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
+from retry.delay_queue.entry_keys import (
+    BLOCK,
+    COMMON,
+    END_KEY,
+    FIRST_KEY,
+    LANE_BYTES,
+    NAMED,
+    ORDERED,
+    PLAIN,
+    build_due_bound,
+    build_lane_end,
+)
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import interface, named_entries, ordered_entries, table_state
 from retry.delay_queue.table.changelog_records import OF_ACTIONS, UnfoldedChanges, select_readable_rows
-from retry.delay_queue.table.entry_writers import NamedEntries, OrderedEntries, PlainEntries, keys_by_kind
+from retry.delay_queue.table.entry_writers import NamedEntries, OrderedEntries, PlainEntries, sort_keys_by_kind
 from retry.delay_queue.table.interface import CONTROL, ChangelogRow, DueEstimate, Identity, UnreadableRow, estimate_due
 from retry.delay_queue.table.rocksdb import Database, Memory, WriteBatch, destroy_database, new_batch
 from retry.delay_queue.table.table_state import STATE_KEY, TableState
@@ -141,7 +152,9 @@ class RocksTable:
         """How many rows a lane has, counted up to `rows_max`; their values are not read."""
         with self._lock:
             start, count = self._watermarks.low(lane), 0
-        while count < rows_max and (keys := self._db.scan_keys(start, lane_end(lane), min(_COUNTED_AT_ONCE, rows_max - count))):
+        while count < rows_max and (
+            keys := self._db.scan_keys(start, build_lane_end(lane), min(_COUNTED_AT_ONCE, rows_max - count))
+        ):
             start, count = keys[-1] + b"\0", count + len(keys)
         return count
 
@@ -150,7 +163,7 @@ class RocksTable:
             return self._watermarks.find_due_lanes(now_ms)
 
     def find_due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
-        end = due_bound(now_ms + 1, lane)
+        end = build_due_bound(now_ms + 1, lane)
         with self._lock:
             # Nothing is handed out before all is folded that was committed before.
             self._plain.may_have_early_rows = False
@@ -158,7 +171,7 @@ class RocksTable:
             if low >= end:
                 return []
             scan = self._scan_blocks if lane[0] == BLOCK else self._db.scan
-            rows, following = scan(low, lane_end(lane), rows_max, bytes_max, end)
+            rows, following = scan(low, build_lane_end(lane), rows_max, bytes_max, end)
             scanned_to = following or (rows[-1][0] + b"\0" if rows else low)
             # Below the first row lie only deleted ones, whoever deleted them.
             self._watermarks.note_scan(lane, scanned_to, rows[0][0] if rows else following)
@@ -181,7 +194,7 @@ class RocksTable:
         return rows, None
 
     def delete_scanned_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        batch, kinds = new_batch(), keys_by_kind(keys)
+        batch, kinds = new_batch(), sort_keys_by_kind(keys)
         lanes = Counter(key[:LANE_BYTES] for key in keys)
         with self._lock:
             # Watermarks move before anything is put, and nothing below them is reclaimed until then: an entry that takes the
@@ -196,7 +209,7 @@ class RocksTable:
             self._write_change(batch, change)
 
     def delete_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        batch, kinds = new_batch(), keys_by_kind(keys)
+        batch, kinds = new_batch(), sort_keys_by_kind(keys)
         with self._lock:
             change = self._plain.delete_entries(kinds[PLAIN] + kinds[BLOCK], batch)
             self._ordered.replace(kinds[ORDERED], [row for row in replacements if row[0][0] == ORDERED], self._write_change)
@@ -215,7 +228,9 @@ class RocksTable:
             return self._named.cancels.expired_keys(now_ms, keys_max)
 
     def find_greatest(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [None if row is None else row[1:] for row in self._db.get_many([named_entries.pointer(key) for key in keys])]
+        return [
+            None if row is None else row[1:] for row in self._db.get_many([named_entries.build_pointer_key(key) for key in keys])
+        ]
 
     def list_slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
         return self._db.scan(max(prefix, after + b"\0"), prefix + _LAST, rows_max, _EVERYTHING)[0]
@@ -241,7 +256,7 @@ class RocksTable:
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         starts = sorted(self._starts().items())
-        rows = (self._db.scan(low, lane_end(lane), rows_max, bytes_max)[0] for lane, low in starts)
+        rows = (self._db.scan(low, build_lane_end(lane), rows_max, bytes_max)[0] for lane, low in starts)
         return [row[1:] for of_lane in rows for row in interface.list_entries(of_lane)[:rows_max]]
 
     def _starts(self) -> dict[bytes, bytes]:
@@ -290,7 +305,7 @@ def _lowest_of_each_lane(db: Database) -> Watermarks:
     while rows := db.scan(start, END_KEY, 1, 1)[0]:
         lane = rows[0][0][:LANE_BYTES]
         watermarks.note_put({lane: rows[0][0]})
-        start = lane_end(lane)
+        start = build_lane_end(lane)
     return watermarks
 
 

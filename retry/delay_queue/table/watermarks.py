@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from retry.delay_queue.entry_keys import LANE_BYTES, due_bound, lane_end
+from retry.delay_queue.entry_keys import LANE_BYTES, build_due_bound, build_lane_end
 from retry.delay_queue.table import named_entries
 from retry.delay_queue.table.rocksdb import Database, new_batch
 
@@ -47,7 +47,7 @@ class Watermarks:
         for lane, key in lowest.items():
             mark = self._lanes.get(lane)
             if mark is None:
-                self._lanes[lane] = Watermark(key, key, due_bound(-(1 << 63), lane))
+                self._lanes[lane] = Watermark(key, key, build_due_bound(-(1 << 63), lane))
                 heappush(self._first, (key[LANE_BYTES:], lane))
             else:
                 if key < mark.low:
@@ -57,7 +57,7 @@ class Watermarks:
     def low(self, lane: bytes) -> bytes:
         """Return the key at which a scan of the lane begins; a key beyond the lane where it has no rows."""
         mark = self._lanes.get(lane)
-        return lane_end(lane) if mark is None else mark.low
+        return build_lane_end(lane) if mark is None else mark.low
 
     def note_deleted(self, key: bytes) -> None:
         lane = key[:LANE_BYTES]
@@ -67,7 +67,7 @@ class Watermarks:
 
     def find_due_lanes(self, now_ms: int) -> list[bytes]:
         """Lanes that may have something due, the oldest first; exactly those that have, once each was scanned."""
-        bound, reached, first = due_bound(now_ms + 1, b""), set[bytes](), self._first
+        bound, reached, first = build_due_bound(now_ms + 1, b""), set[bytes](), self._first
         while first and first[0][0] < bound:
             reached.add(heappop(first)[1])
         low = {lane: mark.low[LANE_BYTES:] for lane in reached if (mark := self._lanes[lane]).low[:LANE_BYTES] == lane}
@@ -80,7 +80,7 @@ class Watermarks:
         mark = self._lanes.get(lane)
         self._deleted.pop(lane, None)
         if mark is not None:
-            mark.lowest_put, mark.scanned_to = lane_end(lane), to
+            mark.lowest_put, mark.scanned_to = build_lane_end(lane), to
             if following is not None:
                 mark.low = following
 
@@ -153,7 +153,7 @@ class RememberedCancels:
         self._low = min(self._low, row)
 
     def expired_keys(self, now_ms: int, keys_max: int) -> list[bytes]:
-        expired = named_entries.remembered_until(now_ms)
+        expired = named_entries.build_forgotten_bound(now_ms)
         if self._low >= expired or not keys_max:
             return []
         rows = self._db.scan_keys(self._low, named_entries.END_REMEMBERED, keys_max)

@@ -29,32 +29,56 @@ from retry.intake.attempts.lineages import (
     TeamRows,
     belongs_to,
     build_fields,
-    failing_consumer,
-    fingerprint,
-    fingerprints,
-    from_header,
-    from_headers,
-    identity,
-    lineage_of,
-    lineages_of,
+    describe_failing_consumer,
+    find_lineage,
+    format_retry_id,
+    format_retry_ids,
+    hash_payload,
+    hash_payloads,
+    hash_team,
+    make_fingerprint,
+    make_fingerprints,
+    make_lineage,
+    make_lineages,
     make_move_row,
     pack,
     pack_records,
-    payload,
-    payloads,
-    short_team_number,
-    team_number,
-    to_header,
-    to_headers,
+    parse_retry_id,
+    parse_retry_ids,
+    shorten_team_number,
     unpack,
 )
 from retry.intake.attempts.team_lineages import KnownLineage, TeamLineages
 
 __all__ = [
-    "MATCHED", "SECOND_MAX", "KnownLineage", "LineageFields", "LineageTopic", "RampedLineages", "RecentLineages", "TeamLineages",
-    "belongs_to", "build_fields", "failing_consumer", "fingerprint", "fingerprints", "from_header", "from_headers", "identity",
-    "lineage_of", "lineages_of", "make_move_row", "pack", "pack_records", "payload", "payloads", "short_team_number",
-    "team_number", "to_header", "to_headers", "unpack",
+    "MATCHED",
+    "SECOND_MAX",
+    "KnownLineage",
+    "LineageFields",
+    "LineageTopic",
+    "RampedLineages",
+    "RecentLineages",
+    "TeamLineages",
+    "belongs_to",
+    "build_fields",
+    "describe_failing_consumer",
+    "find_lineage",
+    "format_retry_id",
+    "format_retry_ids",
+    "hash_payload",
+    "hash_payloads",
+    "hash_team",
+    "make_fingerprint",
+    "make_fingerprints",
+    "make_lineage",
+    "make_lineages",
+    "make_move_row",
+    "pack",
+    "pack_records",
+    "parse_retry_id",
+    "parse_retry_ids",
+    "shorten_team_number",
+    "unpack",
 ]  # fmt: skip
 
 
@@ -87,7 +111,7 @@ class RampedLineages:
 
     def find_step(self, team: str, lineage: int) -> tuple[bytes, int] | None:
         """Action and step by which a lineage was put last; None where that was no ramp."""
-        return self._by_team.get(team_number(team), {}).get(lineage)
+        return self._by_team.get(hash_team(team), {}).get(lineage)
 
 
 # A level takes some 300 bytes, a lineage 70.
@@ -111,7 +135,7 @@ class RecentLineages:
 
     def find_team(self, team: str) -> TeamLineages:
         """The lineages of a team; it may have none yet, and has them here from then on."""
-        return self._find_by_number(team_number(team))
+        return self._find_by_number(hash_team(team))
 
     def _find_by_number(self, number: int) -> TeamLineages:
         found = self._by_team.get(number)
@@ -134,7 +158,7 @@ class RecentLineages:
         wanted[told.team] += told.row_count
         if sum(wanted.values()) <= self._limit:
             return self._limit
-        share = equal_share(wanted.values(), self._limit)
+        share = compute_equal_share(wanted.values(), self._limit)
         for number, rows in wanted.items():
             if rows > share and number != told.team:
                 self._by_team[number].limit_rows(share)
@@ -145,7 +169,7 @@ class RecentLineages:
             max(self._by_team.values(), key=lambda lineages: lineages.level_count).forget_oldest_level()
 
 
-def equal_share(wanted: Iterable[int], room: int) -> int:
+def compute_equal_share(wanted: Iterable[int], room: int) -> int:
     """The most that each may have where all together want more than there is room for.
 
     >>> equal_share([100, 2_000, 3], 1_000), equal_share([600, 600, 3], 1_000)

@@ -87,7 +87,7 @@ class AttemptCounter:
         return past
 
     def _trace(self, letter: Letter, route: Route, now_ms: int) -> LetterHistory:
-        print_ = attempts.fingerprint(letter.topic, attempts.payload(letter.key, letter.value))
+        print_ = attempts.make_fingerprint(letter.topic, attempts.hash_payload(letter.key, letter.value))
         if letter.id is not None:
             if attempts.belongs_to(letter.id, route.team):
                 return self._by_id(letter, letter.id, route, print_, now_ms)
@@ -95,21 +95,21 @@ class AttemptCounter:
         if back := self._match_print_of_retry(letter, route, print_, now_ms):
             return back
         failure = letter.failure
-        consumer = attempts.failing_consumer(route.team, failure.consumer_group or route.group, letter.topic)
-        number = attempts.identity(self._cluster_id, consumer, failure, print_)
+        consumer = attempts.describe_failing_consumer(route.team, failure.consumer_group or route.group, letter.topic)
+        number = attempts.find_lineage(self._cluster_id, consumer, failure, print_)
         sends = None if failure.origin_offset is None else self._recent.find_team(route.team).sends(number)
         made, first_ms = letter.retries_made, letter.first_failed_at_ms
         if sends is not None:
             made, first_ms = sends.attempts, sends.first_failed_ms
-        return LetterHistory(attempts.to_header(number, route.team), number, print_, made, first_ms, False)
+        return LetterHistory(attempts.format_retry_id(number, route.team), number, print_, made, first_ms, False)
 
     def lineages(self, failure: Failure, route: Route, dead_letters: str) -> Callable[[int], int] | None:
         """Offset → lineage of letters about records of one partition; None where the letters do not say which."""
         topic, partition = failure.origin_topic, failure.origin_partition
         if topic is None or partition is None:
             return None
-        consumer = attempts.failing_consumer(route.team, failure.consumer_group or route.group, dead_letters)
-        return attempts.lineages_of(self._cluster_id, consumer, topic, partition)
+        consumer = attempts.describe_failing_consumer(route.team, failure.consumer_group or route.group, dead_letters)
+        return attempts.make_lineages(self._cluster_id, consumer, topic, partition)
 
     def is_retry(self, failure: Failure, team: str) -> bool:
         """Whether the record that failed may be a retry, so that its coordinates are not those of the original."""
@@ -124,14 +124,14 @@ class AttemptCounter:
         `lineages` are None where the letters have no offset of the record that failed.
         """
         recent = self._recent.find_team(team)
-        prints = attempts.fingerprints(topic, attempts.payloads(keys, values))
+        prints = attempts.make_fingerprints(topic, attempts.hash_payloads(keys, values))
         unfit = recent.list_known(prints) if lineages is None or is_retry else []
         if lineages is None:
             numbers = prints
         else:
             numbers, sends = list(lineages), recent.sends
             unfit += [n for n, lineage in enumerate(numbers) if sends(lineage)]
-        return LetterHistories(attempts.to_headers(numbers, team), numbers, prints, unfit)
+        return LetterHistories(attempts.format_retry_ids(numbers, team), numbers, prints, unfit)
 
     def again(
         self, team: str, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], ids: Sequence[bytes], *,
@@ -143,8 +143,8 @@ class AttemptCounter:
         team.
         """
         recent = self._recent.find_team(team)
-        prints = attempts.fingerprints(topic, attempts.payloads(keys, values))
-        numbers = attempts.from_headers(ids, team)
+        prints = attempts.make_fingerprints(topic, attempts.hash_payloads(keys, values))
+        numbers = attempts.parse_retry_ids(ids, team)
         if None in numbers:
             # None of the others' numbers is used: what is unfit is left out, and all is asked again.
             return LetterHistories(ids, [], prints, [n for n, number in enumerate(numbers) if number is None])
@@ -170,11 +170,11 @@ class AttemptCounter:
         if back is None:
             return None
         self._matched[place] = matched + 1
-        id_ = attempts.to_header(back.id, route.team)
+        id_ = attempts.format_retry_id(back.id, route.team)
         return LetterHistory(id_, back.id, print_, back.attempts, letter.first_failed_at_ms or back.first_failed_ms, True)
 
     def _by_id(self, letter: Letter, id_: bytes, route: Route, print_: int, now_ms: int) -> LetterHistory:
-        number, claimed = attempts.from_header(id_), letter.retries_made
+        number, claimed = attempts.parse_retry_id(id_), letter.retries_made
         recent = self._recent.find_team(route.team)
         sends = recent.sends(number)
         if sends is None:
@@ -192,8 +192,8 @@ class AttemptCounter:
         return LetterHistory(id_, number, print_, sends.attempts, first_ms, False)
 
     def _trace_foreign_id(self, letter: Letter, id_: bytes, route: Route, print_: int, now_ms: int) -> LetterHistory:
-        number = attempts.from_header(id_)
-        own_id = attempts.to_header(number, route.team)
+        number = attempts.parse_retry_id(id_)
+        own_id = attempts.format_retry_id(number, route.team)
         if sends := self._recent.find_team(route.team).sends(number):
             return LetterHistory(own_id, number, print_, sends.attempts, sends.first_failed_ms, False)
         if back := self._match_print_of_retry(letter, route, print_, now_ms):

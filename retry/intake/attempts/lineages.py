@@ -27,7 +27,7 @@ _NUMBER_DIGITS = 16
 _KEY, _NO_KEY, _NO_VALUE = 0x6B65, 0x6E6F6B, 0x6E6F76
 
 
-def payload(key: bytes | None, value: bytes | None) -> int:
+def hash_payload(key: bytes | None, value: bytes | None) -> int:
     """Hash key and value of a record, by which it is known when it comes back without its headers.
 
     >>> payload(None, b"") == payload(b"", None)
@@ -37,19 +37,21 @@ def payload(key: bytes | None, value: bytes | None) -> int:
     return seed ^ _NO_VALUE if value is None else xxh3_64_intdigest(value, seed)
 
 
-def payloads(keys: Iterable[bytes | None], values: Iterable[bytes | None]) -> list[int]:
+def hash_payloads(keys: Iterable[bytes | None], values: Iterable[bytes | None]) -> list[int]:
     return [
-        xxh3_64_intdigest(value, xxh3_64_intdigest(key, _KEY)) if key is not None and value is not None else payload(key, value)
+        xxh3_64_intdigest(value, xxh3_64_intdigest(key, _KEY))
+        if key is not None and value is not None
+        else hash_payload(key, value)
         for key, value in zip(keys, values, strict=True)
     ]
 
 
-def fingerprint(topic: str, of_payload: int) -> int:
+def make_fingerprint(topic: str, of_payload: int) -> int:
     """Make a letter's fingerprint from its topic and payload hash: in another dead-letter topic it is another letter."""
     return of_payload ^ _of_topic(topic)
 
 
-def fingerprints(topic: str, of_payloads: Iterable[int]) -> list[int]:
+def make_fingerprints(topic: str, of_payloads: Iterable[int]) -> list[int]:
     of_topic = _of_topic(topic)
     return [of_payload ^ of_topic for of_payload in of_payloads]
 
@@ -60,22 +62,22 @@ def _of_topic(topic: str) -> int:
 
 
 @lru_cache(10_000)
-def team_number(team: str) -> int:
+def hash_team(team: str) -> int:
     """The number under which everything about the letters of a team is recorded."""
     return xxh3_64_intdigest(team.encode())
 
 
-def short_team_number(team: str) -> int:
+def shorten_team_number(team: str) -> int:
     """Return the upper 32 bits of `team_number`: enough to tell a handful of teams apart."""
-    return team_number(team) >> 32
+    return hash_team(team) >> 32
 
 
 @lru_cache(10_000)
 def _team_digits(team: str) -> bytes:
-    return b"%08x" % short_team_number(team)
+    return b"%08x" % shorten_team_number(team)
 
 
-def failing_consumer(team: str, group: str | None, dead_letters: str) -> str:
+def describe_failing_consumer(team: str, group: str | None, dead_letters: str) -> str:
     """Text that two letters share where the same consumer failed: the group that the letter names, or its policy's, or none.
 
     Where nobody names one, all that is known is which topic the consumer writes its dead letters to.
@@ -83,12 +85,12 @@ def failing_consumer(team: str, group: str | None, dead_letters: str) -> str:
     return f"{team}\0group\0{group}" if group else f"{team}\0topic\0{dead_letters}"
 
 
-def lineage_of(cluster_id: str, consumer: str, topic: str, partition: int, offset: int) -> int:
+def make_lineage(cluster_id: str, consumer: str, topic: str, partition: int, offset: int) -> int:
     """The lineage of the record at these coordinates, as far as one consumer failed to process it; see `failing_consumer`."""
-    return lineages_of(cluster_id, consumer, topic, partition)(offset)
+    return make_lineages(cluster_id, consumer, topic, partition)(offset)
 
 
-def lineages_of(cluster_id: str, consumer: str, topic: str, partition: int) -> Callable[[int], int]:
+def make_lineages(cluster_id: str, consumer: str, topic: str, partition: int) -> Callable[[int], int]:
     """Offset → lineage, of the records of one partition.
 
     >>> lineages_of("cluster", "billing", "orders", 3)(7) == lineage_of("cluster", "billing", "orders", 3, 7)
@@ -98,7 +100,7 @@ def lineages_of(cluster_id: str, consumer: str, topic: str, partition: int) -> C
     return lambda offset: xxh3_64_intdigest(b"%b%d" % (before, offset))
 
 
-def identity(cluster_id: str, consumer: str, failure: Failure, of_letter: int) -> int:
+def find_lineage(cluster_id: str, consumer: str, failure: Failure, of_letter: int) -> int:
     """The lineage of a letter that brings none: of the record that failed, where the letter says which; else its fingerprint.
 
     Letters of equal key and value that say nothing are one lineage, but are counted apart, see `TeamLineages.is_out`.
@@ -106,10 +108,10 @@ def identity(cluster_id: str, consumer: str, failure: Failure, of_letter: int) -
     topic, partition, offset = failure.origin_topic, failure.origin_partition, failure.origin_offset
     if topic is None or partition is None or offset is None:
         return of_letter
-    return lineage_of(cluster_id, consumer, topic, partition, offset)
+    return make_lineage(cluster_id, consumer, topic, partition, offset)
 
 
-def to_header(lineage_id: int, team: str) -> bytes:
+def format_retry_id(lineage_id: int, team: str) -> bytes:
     """The text of a lineage, as `retry-id` has it: 16 hexadecimal digits of its number, and 8 of the team that it is counted for.
 
     >>> to_header(0xDEAD, "payments")
@@ -118,12 +120,12 @@ def to_header(lineage_id: int, team: str) -> bytes:
     return b"%016x%b" % (lineage_id, _team_digits(team))
 
 
-def to_headers(lineage_ids: Iterable[int], team: str) -> list[bytes]:
+def format_retry_ids(lineage_ids: Iterable[int], team: str) -> list[bytes]:
     form = b"%016x" + _team_digits(team)
     return [form % lineage_id for lineage_id in lineage_ids]
 
 
-def from_header(text: bytes) -> int:
+def parse_retry_id(text: bytes) -> int:
     """The lineage that a `retry-id` names, whichever team counts it; of what `to_header` did not write, the hash.
 
     >>> from_header(b"000000000000dead9dc28a75") == 0xDEAD
@@ -141,7 +143,7 @@ def belongs_to(text: bytes, team: str) -> bool:
     return text.endswith(_team_digits(team)) and _ID.fullmatch(text) is not None
 
 
-def from_headers(texts: Iterable[bytes], team: str) -> list[int | None]:
+def parse_retry_ids(texts: Iterable[bytes], team: str) -> list[int | None]:
     """Lineages that many ids name; None in place of those that do not belong to the team."""
     fullmatch = _id_of(team).fullmatch
     return [int(text[:_NUMBER_DIGITS], 16) if fullmatch(text) else None for text in texts]
@@ -180,7 +182,7 @@ class LineageTopic(NamedTuple):
     partitions: int
 
     def find_partition(self, team: str) -> int:
-        return team_number(team) % self.partitions
+        return hash_team(team) % self.partitions
 
     def pack_by_partition(
         self, told: Iterable[tuple[str, LineageFields]], *, moves: bool = False
@@ -229,7 +231,7 @@ def make_move_row(lineage_id: int, fingerprint: int, due_ms: int | None, attempt
 
 def pack(team: str, rows: Iterable[LineageFields], *, moves: bool = False) -> bytes:
     """Encode rows of a team as the value of one record; `moves` as in `pack_records`."""
-    return (_MOVES if moves else _VERSION) + _TEAM.pack(team_number(team)) + b"".join(starmap(_ROW.pack, rows))
+    return (_MOVES if moves else _VERSION) + _TEAM.pack(hash_team(team)) + b"".join(starmap(_ROW.pack, rows))
 
 
 def pack_records(team: str, rows: Iterable[LineageFields], *, moves: bool = False) -> list[dict[str, Any]]:

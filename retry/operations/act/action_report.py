@@ -11,7 +11,7 @@ from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.action_records import CLOCKS_MS, Action, Order, Tally
 from retry.delay_queue.ramp_records import Step
 from retry.delivery.letter_changes import GONE
-from retry.delivery.ramp import recovering, upper_bound
+from retry.delivery.ramp import compute_upper_bound, count_recovering
 from retry.errors import FilterInvalid
 from retry.operations import waiting_entries
 from retry.operations.act.audit import Audit, AuditLetter
@@ -60,30 +60,30 @@ def _find_waiting(settings: Settings, letters: set[str]) -> dict[str, AuditLette
     """Find which of these letters (`topic/partition/offset`) wait under another key now, by letter."""
     found = {}
     for _, table in waiting_entries.load_shard_tables(settings):
-        for where, entry in waiting_entries.entries(table):
+        for where, entry in waiting_entries.iterate_entries(table):
             if (name := where.letter) in letters:
                 found[name] = AuditLetter(MOVED, name, where.due_at_ms, new_due_ms=where.due_at_ms, new_target=entry.destination)
     return found
 
 
 def _not_yet(shards: ShardNumbers, about: ActionOverview) -> Iterator[MemberResult]:
-    for shard, slices in enumerate(shards.list_records(action_records.slices_of(about.id))):
+    for shard, slices in enumerate(shards.list_records(action_records.build_slices_prefix(about.id))):
         for value in slices.values():
             for member in action_records.decode_slice(value).members:
                 if returned_offsets.is_place(member.key):
                     told = AuditLetter(NOT_YET, parked=returned_offsets.describe_place(member.key, about.action.parking))
                 else:
-                    source = entry_keys.source(member.key)
+                    source = entry_keys.read_source(member.key)
                     told = AuditLetter(NOT_YET, source.letter, source.due_at_ms)
                 yield MemberResult(None, shard, told)
 
 
 # New failures while an action runs: letters like those that it is about, whose first failure was after it was asked for.
 
-def like_these(action: Action, now_ms: int, *, groups: bool = False) -> Filter | None:
+def build_similar_filter(action: Action, now_ms: int, *, groups: bool = False) -> Filter | None:
     """Build the filter of new failures like the letters of an action, in any state; None where its filter cannot be parsed."""
     try:
-        letter_filter = without_state(parse(action.filter, groups=groups))
+        letter_filter = remove_state_terms(parse(action.filter, groups=groups))
     except FilterInvalid:
         return None
     return all_of([letter_filter, parse(f"age:<{max(0, now_ms - action.asked_at_ms)}ms")])
@@ -91,13 +91,13 @@ def like_these(action: Action, now_ms: int, *, groups: bool = False) -> Filter |
 
 def count_arrived(listing: Listing, action: Action, now_ms: int) -> int | None:
     """Count new failures that wait or are parked; None where the filter cannot be parsed. Raises as `Listing.find_letters`."""
-    if (letter_filter := like_these(action, now_ms)) is None:
+    if (letter_filter := build_similar_filter(action, now_ms)) is None:
         return None
     found = listing.find_letters(letter_filter, Cursor())
     return sum(not action.teams or (letter.team or "") in action.teams for letter in found)
 
 
-def without_state(letter_filter: Filter) -> Filter:
+def remove_state_terms(letter_filter: Filter) -> Filter:
     """Remove what a filter says about states: a new failure waits, also where the filter is of parked letters.
 
     >>> str(without_state(parse("team:a -state:parked (state:waiting or key:1)")))
@@ -106,8 +106,8 @@ def without_state(letter_filter: Filter) -> Filter:
     if isinstance(letter_filter, Term):
         return EVERYTHING if letter_filter.field == "state" else letter_filter
     if isinstance(letter_filter, Not):
-        return EVERYTHING if without_state(letter_filter.of) != letter_filter.of else letter_filter
-    parts = [without_state(each) for each in letter_filter.of]
+        return EVERYTHING if remove_state_terms(letter_filter.of) != letter_filter.of else letter_filter
+    parts = [remove_state_terms(each) for each in letter_filter.of]
     if isinstance(letter_filter, AllOf):
         return all_of(parts)
     return EVERYTHING if EVERYTHING in parts else any_of(parts)
@@ -195,12 +195,12 @@ def _describe_step(about: ActionOverview, n: int) -> dict[str, Any]:
     """Describe a step of a ramp; its bound is that of all steps that count, up to this one."""
     counts, step = about.steps[n], about.step
     status = PASSED if n < step.step else WAITS if n > step.step else OPEN
-    recovered, put = recovering(about.steps, step if n >= step.since else Step(), n)
+    recovered, put = count_recovering(about.steps, step if n >= step.since else Step(), n)
     return {
         "step": n + 1, "status": "held" if status == OPEN and step.held_ms else status, "letters": counts.members,
         "worked": counts.worked, "put": counts.put, "sent": counts.sent, "failed": counts.failed,
         "passed": counts.recovered if status == PASSED else 0,
-        "bound": round(upper_bound(recovered, put), 4) if counts.put and put else None,
+        "bound": round(compute_upper_bound(recovered, put), 4) if counts.put and put else None,
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import msgspec
 from retry.delay_queue.action_records import CLOCKS_MS
 from retry.delivery.act_records import DONE
 from retry.errors import TopicsInvalid
-from retry.format_versions import Number, json_decoder
+from retry.format_versions import Number, make_json_decoder
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import AdminClient
 from retry.operations.explain.search import is_location
@@ -62,7 +62,7 @@ class AuditRecord(msgspec.Struct, frozen=True):
     teams: list[str] = []
 
 
-decode_audit = json_decoder(AuditRecord, "record of the audit")
+decode_audit = make_json_decoder(AuditRecord, "record of the audit")
 
 
 class Audit(NamedTuple):
@@ -77,7 +77,7 @@ class Audit(NamedTuple):
         about = topics.describe(self.admin, [topic]).get(topic)
         if about is None:
             raise TopicsInvalid([f"{topic} is missing"], "retry topics create")
-        spans = offset_ranges.since(self.admin, topic, range(about.partitions), since_ms - CLOCKS_MS)
+        spans = offset_ranges.find_spans_since(self.admin, topic, range(about.partitions), since_ms - CLOCKS_MS)
         for messages in offset_ranges.read_batches(client_config.reader_config(self.settings), spans):
             for message in messages:
                 if action and (message.key() or b"") != action.encode():
@@ -91,7 +91,7 @@ class Audit(NamedTuple):
                     yield found
 
 
-def by_person(
+def encode_person_act(
     kind: str, by: str, reason: str, at_ms: int, letters: Sequence[str], teams: Iterable[str], action: str = ""
 ) -> bytes:
     """Encode the audit record of what a person does in the console, or orders of an action, whose id is in hexadecimal.

@@ -152,7 +152,7 @@ def choose(
         shard, key, envelope = row
         if entry_keys.lane_of(key) in _UNSEEN:
             continue
-        letter = make_waiting_letter(entry_keys.source(key), codec.decode_to_show(key, envelope), registry, "")
+        letter = make_waiting_letter(entry_keys.read_source(key), codec.decode_to_show(key, envelope), registry, "")
         if not selects(letter):
             continue
         result = actions.act_on_entry(state, Member(key, now_ms), envelope, now_ms)

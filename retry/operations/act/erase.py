@@ -90,8 +90,8 @@ def write_nulls(shards: ShardNumbers, erasing: Erasing, places: list[PartitionId
       TransactionFailed: it is not known whether they are there; asking again does no harm.
     """
     rights = {Right(authorization.TOPIC, topic, authorization.WRITE) for topic, _ in places}
-    if gone := authorization.missing(shards.admin, rights):
-        raise authorization.lacking(*gone)
+    if gone := authorization.list_missing_rights(shards.admin, rights):
+        raise authorization.build_right_missing(*gone)
     with shards.writing() as writer:
         writer.begin()
         for topic, partition in places:
@@ -171,7 +171,7 @@ def _find_in_actions(shards: ShardNumbers, erasing: Erasing, codec: EnvelopeCode
         for key, value in rows.items():
             members = action_records.decode_slice(value).members if key.startswith(SLICE) else []
             if any(_is_edit(erasing, member, codec) for member in members):
-                edits.add(action_records.action_of(key).hex())
+                edits.add(action_records.find_action_id(key).hex())
         for state in action_state.read_states(rows):
             if erasing.is_key_in(_describe_action(state.action)):
                 named[state.id.hex()] = state.action.asked_at_ms

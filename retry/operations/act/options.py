@@ -10,7 +10,7 @@ import msgspec
 from retry.delay_queue import ramp_records
 from retry.delay_queue.action_records import EDIT, PATCH, REDIRECT, RETRY, Action, Patch
 from retry.delay_queue.ramp_records import Ramp
-from retry.delivery.letter_changes import fault
+from retry.delivery.letter_changes import find_patch_fault
 from retry.errors import ActionRefused
 from retry.operations.act.preview import Preview
 from retry.operations.act.request import DueTimes, Edit, Request, SchemaFrames, renew_action
@@ -95,7 +95,7 @@ def build_request(
     """
     _check(kind, options, named)
     patch = Patch(options.headers, options.merge_patch or "", options.now) if kind == PATCH else None
-    if patch is not None and (wrong := fault(patch)):
+    if patch is not None and (wrong := find_patch_fault(patch)):
         raise ActionRefused(wrong)
     action = Action(
         kind, about.by, asked_at_ms=0, slices=[], members=0, policies=about.policies, target=options.to, patch=patch,
@@ -107,7 +107,7 @@ def build_request(
     return renew_action(action, due, Edit(options.value, options.headers, framing() if framing else None, options.now))
 
 
-def ramp(kind: str, options: ActOptions, letters: int) -> Ramp | None:
+def choose_ramp(kind: str, options: ActOptions, letters: int) -> Ramp | None:
     """Decide in which steps so many letters are sent; None where they are all due as they are asked for."""
     given = options.given
     if "ramp" not in OPTIONS_OF[kind] or options.ramp is False or given & _DUE:
@@ -115,14 +115,14 @@ def ramp(kind: str, options: ActOptions, letters: int) -> Ramp | None:
     if not given & _RAMP and letters <= UNASKED_MAX:
         return None
     return Ramp(
-        ramp_records.KEEP if options.keep is None else options.keep, ramp_records.steps(letters),
+        ramp_records.KEEP if options.keep is None else options.keep, ramp_records.compute_steps(letters),
         _SETTLE_MS if options.settle is None else options.settle, _SILENCE_MS if options.silence is None else options.silence,
     )  # fmt: skip
 
 
 def add_ramp(found: Preview, options: ActOptions, registry: Registry) -> Preview:
     """Have the letters of a preview sent in steps, where `ramp` says so."""
-    return found.with_ramp(ramp(found.request.action.kind, options, found.chosen.count), registry.list_group_topics())
+    return found.with_ramp(choose_ramp(found.request.action.kind, options, found.chosen.count), registry.list_group_topics())
 
 
 def _check(kind: str, options: ActOptions, named: Callable[[str], str]) -> None:

@@ -15,7 +15,7 @@ from retry.delivery import ramp
 from retry.delivery.ramp import StepCounts
 from retry.errors import ActionRefused
 from retry.format_versions import DECODE_ERRORS
-from retry.operations.act.audit import by_person
+from retry.operations.act.audit import encode_person_act
 from retry.operations.control_requests import ShardNumbers
 from retry.telemetry.unreadable_records import UNREADABLE
 
@@ -35,8 +35,8 @@ class Following:
 
     def __init__(self, shards: ShardNumbers, action_id: bytes) -> None:
         self._follower = shards.follower()
-        self._tally, self._held = action_records.tally_key(action_id), action_records.held_key(action_id)
-        self._resumed = action_records.resumed_key(action_id)
+        self._tally, self._held = action_records.tally_key(action_id), action_records.build_held_key(action_id)
+        self._resumed = action_records.build_resumed_key(action_id)
         self._step = ramp_records.step_key(action_id)
         self.tallies: dict[int, Tally] = {}
         self.step = 0
@@ -145,7 +145,7 @@ class ActionOverview(NamedTuple):
         return None if ramp is None else ramp.find_open_step(self.step.step)
 
 
-def overviews(shards: ShardRecords) -> list[ActionOverview]:
+def list_overviews(shards: ShardRecords) -> list[ActionOverview]:
     """List every action that the changelog remembers, those that were asked for last first.
 
     Raises:
@@ -180,7 +180,7 @@ def hold_action(shards: ShardNumbers, about: ActionOverview, by: str, reason: st
     _demand_left(about)
     # By the brokers' time it may not be later than a hold of a worker's that was ended.
     at_ms = max(shards.now_ms(), about.ended_hold_ms + 1)
-    _publish_order(shards, about, "hold", action_records.held_key(about.id), Order(by, at_ms, reason))
+    _publish_order(shards, about, "hold", action_records.build_held_key(about.id), Order(by, at_ms, reason))
 
 
 def resume(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> None:
@@ -189,13 +189,13 @@ def resume(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) ->
     if about.held is None:
         raise ActionRefused("it is not held")
     order = Order(by, shards.now_ms(), reason, about.held.at_ms, about.held.policies or about.policies)
-    _publish_order(shards, about, "resume", action_records.resumed_key(about.id), order)
+    _publish_order(shards, about, "resume", action_records.build_resumed_key(about.id), order)
 
 
 def cancel(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> None:
     """Leave alone what is not done yet; raises as `hold_action`."""
     _demand_left(about)
-    _publish_order(shards, about, "cancel", action_records.cancelled_key(about.id), Order(by, shards.now_ms(), reason))
+    _publish_order(shards, about, "cancel", action_records.build_cancelled_key(about.id), Order(by, shards.now_ms(), reason))
 
 
 ORDERS = {"hold": hold_action, "resume": resume, "cancel": cancel}
@@ -203,17 +203,17 @@ ORDERS = {"hold": hold_action, "resume": resume, "cancel": cancel}
 
 def _publish_order(shards: ShardNumbers, about: ActionOverview, what: str, key: bytes, order: Order) -> None:
     action_id = about.id.hex()
-    told = by_person(what, order.by, order.reason, order.at_ms, [], about.action.teams, action_id)
+    told = encode_person_act(what, order.by, order.reason, order.at_ms, [], about.action.teams, action_id)
     shards.put_control_record(key, action_records.encode(order), (action_id.encode(), told))
 
 
-def with_failed(shards: ShardNumbers, about: ActionOverview) -> ActionOverview:
+def add_failed_letters(shards: ShardNumbers, about: ActionOverview) -> ActionOverview:
     """Add how many letters failed again after a ramp had sent them; reads the changelog once more."""
-    marks = shards.list_records(ramp_records.failed_of(about.id))[ramp_records.HOME]
-    return failed_again(about, Counter(map(ramp_records.step_of, marks)))
+    marks = shards.list_records(ramp_records.build_failed_prefix(about.id))[ramp_records.HOME]
+    return set_failed_again(about, Counter(map(ramp_records.step_of, marks)))
 
 
-def failed_again(about: ActionOverview, failed: Mapping[int, int]) -> ActionOverview:
+def set_failed_again(about: ActionOverview, failed: Mapping[int, int]) -> ActionOverview:
     """Set how many letters failed again in each step of a ramp; `failed` goes by the number of the step, from 0."""
     return about._replace(steps=[each._replace(failed=failed.get(n, 0)) for n, each in enumerate(about.steps)])
 

@@ -39,7 +39,7 @@ from retry.settings import Settings
 
 # What an edit or a patch changes in a letter, as lines of a unified diff.
 
-def differences(before: Entry, after: Entry, shown: Callable[[bytes], bytes | None] | None = None) -> list[str]:
+def diff_letters(before: Entry, after: Entry, shown: Callable[[bytes], bytes | None] | None = None) -> list[str]:
     """Lines of headers and of the value that differ, with two around them; JSON is laid out, so that a field is a line.
 
     Args:
@@ -158,7 +158,7 @@ def preview(
       TopicsInvalid: a topic is missing, or cannot be read.
       ActionRefused: records cannot be read, or nothing like that can be done, as an edit of two letters.
     """
-    redecider = waiting_entries.redecider(settings, registry)
+    redecider = waiting_entries.make_redecider(settings, registry)
     actions = EntryActions(redecider, topics.build_topic_names(settings.app_id).discarded)
     state = request.build_initial_state()
     waiting = letters.iterate_waiting(ForeseenActs(actions, state).foresee)
@@ -187,7 +187,7 @@ def preview(
 
 
 def _edit_example(edit: Edit, name: str, made: EditedParkedLetter) -> ExampleChange:
-    diff = differences(made.before.entry, made.after.entry, edit.framing.decode_json if edit.framing else None)
+    diff = diff_letters(made.before.entry, made.after.entry, edit.framing.decode_json if edit.framing else None)
     return ExampleChange(name, made.member.due_at_ms, made.after.entry.destination, diff)
 
 
@@ -201,7 +201,7 @@ def _return_example(request: Request, example: RestingExample, now_ms: int) -> E
         due_at_ms = request.due.at_ms
     diff: list[str] = []
     if example.unpatched is not None:
-        diff = differences(example.unpatched.entry, example.returned.entry)
+        diff = diff_letters(example.unpatched.entry, example.returned.entry)
     return ExampleChange(example.name, due_at_ms + request.due.postpone_ms, example.returned.entry.destination, diff)
 
 
@@ -211,12 +211,12 @@ def _build_example(actions: EntryActions, request: Request, key: bytes, envelope
     if isinstance(acted, Refusal):
         raise ActionRefused(f"nothing can be done for these letters: {describe_reason(acted.reason)}")
     diff = _diff(acted, request) if request.action.kind in (action_records.EDIT, action_records.PATCH) else []
-    return ExampleChange(str(entry_keys.source(key)), entry_keys.due_at_ms(acted.key), acted.entry.destination, diff)
+    return ExampleChange(str(entry_keys.read_source(key)), entry_keys.due_at_ms(acted.key), acted.entry.destination, diff)
 
 
 def _diff(acted: ActedLetter, request: Request) -> list[str]:
     framing = request.edit.framing if request.edit else None
-    return differences(acted.before or acted.entry, acted.entry, framing.decode_json if framing else None)
+    return diff_letters(acted.before or acted.entry, acted.entry, framing.decode_json if framing else None)
 
 
 def describe_reason(reason: str) -> str:

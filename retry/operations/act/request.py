@@ -129,7 +129,7 @@ class Request(NamedTuple):
 
 
 def renew_action(action: Action, due: DueTimes = DueTimes(), edit: Edit | None = None) -> Request:  # noqa: B008
-    return Request(action_records.new_id(), action, due, edit)
+    return Request(action_records.make_action_id(), action, due, edit)
 
 
 def _find_duplicates(sources: Sequence[int]) -> set[int]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from retry.delay_queue.entry_keys import source_from_text
+from retry.delay_queue.entry_keys import parse_source
 from retry.operations.act.choose import Selects
 from retry.operations.explain.search import is_location, parse_location
 from retry.operations.found_letter import FoundLetter
 from retry.operations.letter_filter.parse import parse
-from retry.operations.letter_filter.predicate import InGroup, list_states, predicate
+from retry.operations.letter_filter.predicate import InGroup, build_predicate, list_states
 from retry.operations.letter_filter.predicate import mentions_state as names_state
 from retry.operations.letter_filter.syntax import EVERYTHING, Filter
 
@@ -68,7 +68,7 @@ def select_letters(words: str, names: Collection[str], now_ms: int, in_group: In
     for each in names:
         _demand_name(each)
     # Whoever names a letter means it wherever it rests.
-    fits, named = predicate(letter_filter, now_ms, in_group), frozenset(names)
+    fits, named = build_predicate(letter_filter, now_ms, in_group), frozenset(names)
     of = list_states(letter_filter, discarded=bool(named))
     shown = " ".join(filter(None, (words, *(f"--letter {each}" for each in [*names][:_NAMES_SHOWN]))))
     if len(named) > _NAMES_SHOWN:
@@ -96,6 +96,6 @@ def says_states(letter_filter: Filter) -> bool:
 
 def _demand_name(name: str) -> None:
     try:
-        parse_location(name) if is_location(name) else source_from_text(name)
+        parse_location(name) if is_location(name) else parse_source(name)
     except ValueError:
         raise ValueError(name) from None

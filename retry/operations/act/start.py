@@ -60,7 +60,7 @@ def demand_readiness(admin: AdminClient, app_id: str) -> None:
     group = own.table_group
     ids = consumer_groups.list_members(admin, group)
     if ids is None:
-        raise authorization.lacking(Right(authorization.GROUP, group, authorization.DESCRIBE))
+        raise authorization.build_right_missing(Right(authorization.GROUP, group, authorization.DESCRIBE))
     if older := sorted(each for each in ids if not format_versions.reads_format(each, format_versions.ACTION)):
         raise ActionRefused(_OLDER.format(number=len(older), count=len(ids), ids=", ".join(dict.fromkeys(older))))
 
@@ -106,7 +106,7 @@ def start(
     ramp = request.action.ramp
     steps: Iterator[int] = repeat(0)
     if ramp is not None:
-        ramp, steps = msgspec.structs.replace(ramp, steps=ramp_records.steps(members_in_all)), draw_steps(members_in_all)
+        ramp, steps = msgspec.structs.replace(ramp, steps=ramp_records.compute_steps(members_in_all)), draw_steps(members_in_all)
     with shards.writing() as writer:
         slices = _SliceWriter(shards, writer)
         slices.write_all(_build_slices(request.id, members, resting, previewed_at_ms, steps))
@@ -115,7 +115,7 @@ def start(
         action = msgspec.structs.replace(
             request.action, asked_at_ms=now_ms, slices=slices.counts, members=slices.members, parking=parking or {}, ramp=ramp
         )
-        shards.ask_by(writer, action_records.head_key(request.id), action_records.encode(action))
+        shards.ask_by(writer, action_records.build_head_key(request.id), action_records.encode(action))
     return action
 
 
@@ -192,7 +192,7 @@ def _build_slices(
     numbers = [count() for _ in members]
     for shard, some_members in [*enumerate(members), (returned_offsets.SHARD, resting)]:
         for step, some in _by_step(some_members, steps):
-            key = action_records.slice_key(action, step, next(numbers[shard]))
+            key = action_records.build_slice_key(action, step, next(numbers[shard]))
             yield _Slice(shard, key, action_records.encode_slice(some, written_at_ms), len(some))
 
 
@@ -209,7 +209,7 @@ def _by_step(members: Iterable[Member], steps: Iterator[int]) -> Iterator[tuple[
 
 def draw_steps(count: int) -> Iterator[int]:
     """Draw the step of each member of a ramp: the first steps at random, the others by the order of members."""
-    sizes = ramp_records.steps(count)
+    sizes = ramp_records.compute_steps(count)
     few = sum(sizes[: len(ramp_records.DRAWN_STEPS)])
     at_random = (step for step, size in enumerate(sizes[: len(ramp_records.DRAWN_STEPS)]) for _ in range(size))
     early = dict(zip(random.sample(range(count), few), at_random, strict=True))
@@ -262,7 +262,7 @@ class UndoPlan(NamedTuple):
         return f"{told}. To return those that are discarded: retry act retry {filter_}"
 
 
-def undoing(audit: Audit, about: ActionOverview, by: str, reason: str) -> UndoPlan:
+def build_undo(audit: Audit, about: ActionOverview, by: str, reason: str) -> UndoPlan:
     """Build the undo of a discard.
 
     Raises:

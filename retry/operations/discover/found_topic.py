@@ -98,7 +98,7 @@ def _strange(headers: Headers) -> Headers:
 def _name_own_record(message: Any) -> str | None:
     """Name a record that this service wrote, else None: a letter that failed again has its framework's headers behind ours."""
     headers = message.headers() or []
-    if retry_headers.labels_of_retry(headers) is not None and headers[-1][0] in retry_headers.OURS:
+    if retry_headers.read_labels(headers) is not None and headers[-1][0] in retry_headers.OURS:
         return _RETRIES
     return _PARKED if headers and any(name == retry_headers.PARKED_REASON for name, _ in headers[-7:]) else None
 
@@ -187,7 +187,7 @@ def describe_topic(sample: TopicSample, known: Known) -> FoundTopic | None:
     )  # fmt: skip
 
 
-def with_rate(topic: FoundTopic, since: Mapping[int, int], now_ms: int) -> FoundTopic:
+def add_rate(topic: FoundTopic, since: Mapping[int, int], now_ms: int) -> FoundTopic:
     """Add the letters a second, in the shortest window before now with any; `since` counts them by its length in milliseconds."""
     for window_ms in sorted(since):
         if count := since[window_ms]:

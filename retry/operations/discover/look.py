@@ -109,9 +109,9 @@ def sample_topics(cluster: Cluster, globs: Collection[str], newest: int, say: Sa
     topics: dict[str, int] = {}
     for name, _ in partitions:
         topics[name] = topics.get(name, 0) + 1
-    unread = {*own_topics.internal(cluster.settings.app_id), cluster.names.parked}
+    unread = {*own_topics.list_internal_topics(cluster.settings.app_id), cluster.names.parked}
     wanted = [name for name in topics if name not in unread and any(fnmatchcase(name, glob) for glob in globs)]
-    missing = {right.name for right in authorization.missing(cluster.admin, [_read(name) for name in wanted])}
+    missing = {right.name for right in authorization.list_missing_rights(cluster.admin, [_read(name) for name in wanted])}
     may_be_read = {name for name in wanted if name not in missing}
     spans = _spans(cluster, [place for place in partitions if place[0] in may_be_read], say)
     samples = {name: TopicSample(name) for name in sorted(may_be_read)}
@@ -151,11 +151,11 @@ def note_oldest(cluster: Cluster, view: View, topics: Iterable[str]) -> None:
             view.samples[message.topic() or ""].note_time(message)
 
 
-def written_since(cluster: Cluster, view: View, topics: Iterable[str], at_ms: int) -> dict[str, int]:
+def estimate_written_since(cluster: Cluster, view: View, topics: Iterable[str], at_ms: int) -> dict[str, int]:
     """Estimate by topic how many letters were written since a moment, by the timestamps of its records."""
     wanted = set(topics)
     places = [place for place in view.spans if place[0] in wanted]
-    began = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.for_timestamp(at_ms), _ASK_S)
+    began = offset_ranges.find_offsets_at(cluster.admin, places, OffsetSpec.for_timestamp(at_ms), _ASK_S)
     counts = dict.fromkeys(wanted, 0)
     for place, offset in began.items():
         span = view.spans[place]
@@ -186,8 +186,8 @@ def _read(topic: str) -> Right:
 
 
 def _spans(cluster: Cluster, places: list[Partition], say: Say) -> Spans:
-    first = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.earliest(), _ASK_S)
-    last = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.latest(), _ASK_S)
+    first = offset_ranges.find_offsets_at(cluster.admin, places, OffsetSpec.earliest(), _ASK_S)
+    last = offset_ranges.find_offsets_at(cluster.admin, places, OffsetSpec.latest(), _ASK_S)
     spans = {place: Span(*place, first[place], last[place]) for place in places if place in first and place in last}
     if silent := sorted({topic for topic, n in places if (topic, n) not in spans}):
         shown = ", ".join(silent[:5]) + (", …" if len(silent) > 5 else "")

@@ -19,7 +19,7 @@ from retry.clock import iso
 from retry.kafka import topics as own_topics
 from retry.operations.cluster import Cluster
 from retry.operations.discover import look
-from retry.operations.discover.found_topic import WINDOWS_MS, FoundTopic, Known, describe_topic, with_rate
+from retry.operations.discover.found_topic import WINDOWS_MS, FoundTopic, Known, add_rate, describe_topic
 from retry.operations.discover.proposal import ProposedTopic, propose_topics
 from retry.printable import escape_unprintable
 
@@ -39,7 +39,7 @@ defaults:
 """
 
 
-def policy_text(
+def write_policy_text(
     teams: Mapping[str, Sequence[ProposedTopic]], others: Iterable[FoundTopic], cluster_id: str, now_ms: int, looked_at: int
 ) -> str:
     """Write the policy file; `others` were found and are not attached."""
@@ -171,9 +171,9 @@ def discover(cluster: Cluster, cluster_id: str, globs: Collection[str], newest: 
     known = Known(view.topics, view.readers, view.groups)
     judged = [describe_topic(sample, known) for sample in view.samples.values()]
     topics = _add_rates(cluster, view, [topic for topic in judged if topic], now_ms)
-    teams = propose_topics(topics, known, own_topics.internal(cluster.settings.app_id))
+    teams = propose_topics(topics, known, own_topics.list_internal_topics(cluster.settings.app_id))
     others = [topic for topic in topics if not topic.attached]
-    text = policy_text(teams, others, cluster_id, now_ms, len(view.samples))
+    text = write_policy_text(teams, others, cluster_id, now_ms, len(view.samples))
     return Discovery(topics, teams, text, view.unreadable, now_ms)
 
 
@@ -182,12 +182,14 @@ def _add_rates(cluster: Cluster, view: look.View, topics: list[FoundTopic], now_
     names = [topic.topic for topic in topics if view.counts[topic.topic].offsets]
     look.count_small_topics(cluster, view, names)
     look.note_oldest(cluster, view, names)
-    since = {window_ms: look.written_since(cluster, view, names, now_ms - window_ms) for window_ms in WINDOWS_MS if names}
+    since = {
+        window_ms: look.estimate_written_since(cluster, view, names, now_ms - window_ms) for window_ms in WINDOWS_MS if names
+    }
     timed = []
     for topic in topics:
         count = view.counts[topic.topic]
         counted = msgspec.structs.replace(
             topic, oldest_ms=view.samples[topic.topic].oldest_ms, letters=count.letters, is_letters_estimate=count.is_estimate
         )
-        timed.append(with_rate(counted, {window_ms: of.get(topic.topic, 0) for window_ms, of in since.items()}, now_ms))
+        timed.append(add_rate(counted, {window_ms: of.get(topic.topic, 0) for window_ms, of in since.items()}, now_ms))
     return timed

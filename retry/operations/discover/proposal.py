@@ -18,7 +18,7 @@ from retry.dead_letters.dead_letter import POINTING
 from retry.operations.discover import topic_words
 from retry.operations.discover.found_topic import FoundTopic, Known
 from retry.policies.tasks import TEAM
-from retry.policies.topic_names import ORIGIN, topic_fault
+from retry.policies.topic_names import ORIGIN, find_topic_fault
 
 # A longer name, or one that does not print, is none that a rule should hold.
 _CHARS_MAX = 249
@@ -92,9 +92,11 @@ def propose_topics(topics: Iterable[FoundTopic], known: Known, internal: Collect
     attached = [topic for topic in topics if topic.attached]
     sources = {topic.topic for topic in attached}
     taken = {*sources, *internal, ORIGIN}
-    usable = {name for name in known.topics if name not in taken and not name.endswith(_OF_STREAMS) and topic_fault(name) is None}
+    usable = {
+        name for name in known.topics if name not in taken and not name.endswith(_OF_STREAMS) and find_topic_fault(name) is None
+    }
     subjects = {topic.topic: _subject(topic, usable) for topic in attached}
-    first = topic_words.first_words(set(subjects.values())) if subjects else {}
+    first = topic_words.find_first_words(set(subjects.values())) if subjects else {}
     teams: dict[str, list[ProposedTopic]] = {}
     for topic in attached:
         team = first[subjects[topic.topic]]
@@ -106,17 +108,17 @@ def propose_topics(topics: Iterable[FoundTopic], known: Known, internal: Collect
 def _subject(topic: FoundTopic, usable: Collection[str]) -> str:
     """Return the one usable origin that the letters name, or else the subject in the topic's name."""
     origins = [origin for origin in topic.origins if origin in usable]
-    named = topic_words.subject(topic.topic)
+    named = topic_words.find_subject(topic.topic)
     return origins[0] if len(origins) == 1 else named
 
 
 def _propose_topic(topic: FoundTopic, subject: str, usable: Collection[str], known: Known) -> ProposedTopic:
     origins = [origin for origin in topic.origins if origin in usable]
     questions = list(topic.questions)
-    if strange := [origin for origin in topic.origins if origin not in usable and topic_fault(origin) is None]:
+    if strange := [origin for origin in topic.origins if origin not in usable and find_topic_fault(origin) is None]:
         questions.append(f"letters name {', '.join(strange[:3])} as their origin, which no letter can go to: is the name right?")
     readers = {origin: topic.origin_readers.get(origin, []) for origin in origins}
-    existing = next((name for base in dict.fromkeys((subject, topic_words.subject(topic.topic))) for end in _RETRY_ENDS
+    existing = next((name for base in dict.fromkeys((subject, topic_words.find_subject(topic.topic))) for end in _RETRY_ENDS
                      if (name := base + end) in usable), None)  # fmt: skip
     if existing:
         of_retries = sorted(known.readers.get(existing, ()))

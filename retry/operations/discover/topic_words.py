@@ -23,7 +23,7 @@ _RETRY = re.compile(r"(?:^|-)(?:retry|retries)(?:-[0-9]{1,19})?$")
 _TAIL = re.compile(r"[._-]?(?:dl[tq]|dead[._-]?letters?(?:[._-]?(?:topic|queue))?|poison(?:ed)?(?:[._-]queue)?)$", re.IGNORECASE)
 
 
-def words(name: str) -> list[str]:
+def split_words(name: str) -> list[str]:
     """Split a name into words, in small letters.
 
     >>> words("acme.orderService_DLT")
@@ -34,7 +34,7 @@ def words(name: str) -> list[str]:
 
 def is_retry(topic: str) -> bool:
     """Whether a topic's name says that retries go through it, which a framework or this service reads by itself."""
-    return bool(_RETRY.search("-".join(words(topic))))
+    return bool(_RETRY.search("-".join(split_words(topic))))
 
 
 def is_dead(topic: str) -> bool:
@@ -43,15 +43,15 @@ def is_dead(topic: str) -> bool:
     >>> [is_dead(name) for name in ("orders.DLT", "ordersDeadLetterQueue", "error.orders.billing", "oddlty")]
     [True, True, False, False]
     """
-    return bool(_DEAD.search("-".join(words(topic)))) and not is_retry(topic)
+    return bool(_DEAD.search("-".join(split_words(topic)))) and not is_retry(topic)
 
 
 def may_be_dead(topic: str) -> bool:
     """Whether a topic's name may mean dead letters, and its letters must tell: `orders_error`, `error.orders.billing`."""
-    return bool(_MAYBE.search("-".join(words(topic)))) and not is_retry(topic)
+    return bool(_MAYBE.search("-".join(split_words(topic)))) and not is_retry(topic)
 
 
-def subject(topic: str) -> str:
+def find_subject(topic: str) -> str:
     """Return the origin that the name of a dead-letter topic implies, or else the name without its word for dead letters.
 
     >>> subject("payments.orders.DLT"), subject("billingDeadLetters"), subject("dlq")
@@ -60,7 +60,7 @@ def subject(topic: str) -> str:
     return infer_from_name(topic).topic or _TAIL.sub("", topic) or topic
 
 
-def first_words(subjects: Collection[str]) -> dict[str, str]:
+def find_first_words(subjects: Collection[str]) -> dict[str, str]:
     """Map each subject to the word that tells teams apart: the first, or the first after the words that all begin with.
 
     >>> first_words(["acme.payments.orders", "acme.shop.carts"])
@@ -68,7 +68,7 @@ def first_words(subjects: Collection[str]) -> dict[str, str]:
     >>> first_words(["payments.orders", "payments.refunds"])
     {'payments.orders': 'payments', 'payments.refunds': 'payments'}
     """
-    parts = {each: words(each) or [each] for each in subjects}
+    parts = {each: split_words(each) or [each] for each in subjects}
     # The last word but one is still the team's: what begins alike is the company's, or the environment's.
     alike = _count_alike(parts.values()) if len(parts) > 1 else 0
     return {each: of[alike] for each, of in parts.items()}
@@ -143,7 +143,7 @@ def guess_field(letters: Iterable[Iterable[Header]], topics: Collection[str], gr
 
 
 def _field(name: str) -> str | None:
-    spoken = "-".join(words(name))
+    spoken = "-".join(split_words(name))
     return next((field for field, pattern in _NAMES.items() if pattern.search(spoken)), None)
 
 
@@ -154,9 +154,11 @@ def _is_sentence(values: list[bytes]) -> bool:
 def _holds(field: str, values: list[bytes], known: Collection[str] | None) -> bool:
     """Whether all values are such as this field may have."""
     if field in ("origin_partition", "origin_offset", "origin_timestamp_ms"):
-        return all(header_values.digits(value) is not None for value in values)
+        return all(header_values.parse_digits(value) is not None for value in values)
     if field == "attempts":
-        return all((count := header_values.digits_int32(value)) is not None and count <= _LIKELY_ATTEMPTS for value in values)
+        return all(
+            (count := header_values.parse_digits_int32(value)) is not None and count <= _LIKELY_ATTEMPTS for value in values
+        )
     texts = [value.decode(errors="replace") for value in values]
     if known is not None:
         return all(text in known for text in texts)

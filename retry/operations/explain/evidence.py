@@ -16,9 +16,9 @@ from retry.errors import TopicsInvalid
 from retry.kafka import consumer_groups, offset_ranges, topics
 from retry.kafka.target_probe import TargetProbe
 from retry.operations import blocked_lanes, waiting_entries
-from retry.operations.cluster import Cluster, LetterRange, with_refused_headers
+from retry.operations.cluster import Cluster, LetterRange, read_first_records
 from retry.operations.explain import search
-from retry.operations.explain.search import SEARCH_S, SKEW_MS, DecisionRecord, Delivery, LetterLocation, own_headers
+from retry.operations.explain.search import SEARCH_S, SKEW_MS, DecisionRecord, Delivery, LetterLocation, read_own_headers
 from retry.operations.json_lines import NO_TIMESTAMP
 from retry.operations.listing import ReturnedRecords
 from retry.operations.read_positions import find_read_offsets
@@ -46,7 +46,7 @@ def record_from_topic(cluster: Cluster, location: LetterLocation) -> tuple[Any |
     if location.offset >= readable.stop:
         return None, "No reader sees it yet: it is part of a transaction, or behind one, that is still open."
     span = readable._replace(start=location.offset, stop=location.offset + 1)
-    record = next((record for batch in with_refused_headers(cluster.reader, [span]) for record in batch), None)
+    record = next((record for batch in read_first_records(cluster.reader, [span]) for record in batch), None)
     return record, _NOTHING if record is None else None
 
 
@@ -66,17 +66,17 @@ class FormerVersion(NamedTuple):
     action: str
 
 
-def former_versions(cluster: Cluster, wanted: LetterLocation, written_ms: int) -> list[FormerVersion]:
+def list_former_versions(cluster: Cluster, wanted: LetterLocation, written_ms: int) -> list[FormerVersion]:
     """List the former versions of one letter, written at `written_ms`, as far as they are found within 10 s."""
     topic = cluster.names.discarded
     about = topics.describe(cluster.admin, [topic], optional=True).get(topic)
     if about is None:
         return []
-    spans = offset_ranges.since(cluster.admin, topic, range(about.partitions), max(0, written_ms - SKEW_MS))
+    spans = offset_ranges.find_spans_since(cluster.admin, topic, range(about.partitions), max(0, written_ms - SKEW_MS))
     batches = offset_ranges.read_batches(cluster.reader, spans, clock.Deadline(SEARCH_S))
     source, found = str(wanted).encode(), list[FormerVersion]()
     for message in (message for batch in batches for message in batch):
-        ours = own_headers(message)
+        ours = read_own_headers(message)
         if ours.get(names.SOURCE) == source and ours.get(names.ACTION_BEFORE) == names.SUPERSEDED:
             place = LetterLocation(topic, message.partition() or 0, message.offset() or 0)
             found.append(FormerVersion(place, (ours.get(names.ACTION) or b"").decode("utf-8", "replace")))
@@ -101,9 +101,9 @@ class DeliverySearch(NamedTuple):
         delivered = self._find_delivery(decision)
         if delivered is None or delivered.returned:
             # What operators have decided stands, or what was decided of an entry that waited.
-            acted = search.last_acted(self.cluster, self.location, decision.taken_ms or 0)
+            acted = search.find_last_act(self.cluster, self.location, decision.taken_ms or 0)
             if acted is not None:
-                decision = search.of_outcome(acted)._replace(taken_ms=decision.taken_ms)
+                decision = search.read_outcome_decision(acted)._replace(taken_ms=decision.taken_ms)
                 delivered = self._find_delivery(decision)
             elif delivered is not None:
                 return decision._replace(decision=search.RETURNED), None
@@ -156,7 +156,7 @@ class LetterEvidence(NamedTuple):
     refused: Mapping[str, RefusedRecord] = {}
 
 
-def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry | None) -> LetterEvidence:
+def gather_evidence(cluster: Cluster, location: LetterLocation, registry: Registry | None) -> LetterEvidence:
     """Look everywhere. Beyond reading the changelog it takes at most 10 s for each of outcomes, target and discarded letters.
 
     Raises:
@@ -166,7 +166,7 @@ def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry |
     # Before the changelog is read: what was taken in by then is in it.
     position = find_read_offsets(cluster).reached.get((location.topic, location.partition))
     with waiting_entries.open_changelog_table(cluster.settings) as table:
-        waiting = waiting_entries.of_source(table, *location, make_codec(cluster.settings))
+        waiting = waiting_entries.find_entry(table, *location, make_codec(cluster.settings))
         blocked = _find_block(cluster, registry, table, waiting, location.topic) if waiting else None
         if record is None and waiting and not isinstance(waiting.entry, Unopened):
             record = record_from_entry(location, waiting.entry)
@@ -181,7 +181,7 @@ def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry |
     workers = consumer_groups.count_members(cluster.admin, cluster.names.table_group)
     former = []
     if names.ACTION in dict(waiting.entry.headers) if waiting else delivery and delivery.action:
-        former = former_versions(cluster, location, (letter.timestamp_ms or 0) if letter else 0)
+        former = list_former_versions(cluster, location, (letter.timestamp_ms or 0) if letter else 0)
     return LetterEvidence(
         location, missing=missing, record=record, letter=letter, position=position, waiting=waiting, blocked=blocked,
         forbidden=forbidden, workers=workers, decision=decision, delivery=delivery, former=former,
@@ -192,9 +192,9 @@ def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry |
 def _find_block(cluster: Cluster, registry: Registry | None, table: Table, waiting: WaitingEntry, topic: str) -> str | None:
     probe = TargetProbe(cluster.admin, writes=False)
     if registry is None or waiting.key[0] == NAMED:
-        why = blocked_lanes.by_controls(probe, table.controls)
+        why = blocked_lanes.build_control_check(probe, table.controls)
     else:
-        why = blocked_lanes.by_policies(registry, cluster.names, probe, table.controls)
+        why = blocked_lanes.build_policy_check(registry, cluster.names, probe, table.controls)
     return why(Lane(waiting.entry.team, topic, waiting.entry.destination))
 
 
@@ -209,11 +209,11 @@ def _decision(
     """Return the decision at intake, by the outcome or else by the entry; None where neither tells."""
     if waiting is not None and waiting.key[0] == NAMED:
         return None  # Of what came in by another entry source there are no outcomes.
-    of_entry = None if waiting is None or isinstance(waiting.entry, Unopened) else search.of_entry(waiting.entry)
-    outcome = search.outcome(cluster, location, letter)
+    of_entry = None if waiting is None or isinstance(waiting.entry, Unopened) else search.read_entry_decision(waiting.entry)
+    outcome = search.find_outcome(cluster, location, letter)
     if outcome is None:
         return of_entry
-    told = search.of_outcome(outcome)
+    told = search.read_outcome_decision(outcome)
     # A letter that was parked, and waits to be retried since an operator returned it.
     returned = of_entry is not None and told.decision == "park" and of_entry.decision != "park"
     return of_entry if returned else told

@@ -46,7 +46,7 @@ def explain_evidence(evidence: LetterEvidence, registry: Registry | None, foreca
         present = _decide_by_present_file(registry, forecast, decision) if forecast and registry and decision else None
     seen = ExplainedLetter(evidence, state, decision, present, registry, now_ms)
     sections = {
-        "letter": sentences.explain_letter, "policy": sentences.policy, "due": sentences.describe_due_time,
+        "letter": sentences.explain_letter, "policy": sentences.describe_policy, "due": sentences.describe_due_time,
         "now": sentences.describe_current_state, "next": sentences.describe_next_steps,
     }  # fmt: skip
     return Explained(state, decision, {name: list(say(seen)) for name, say in sections.items()})

@@ -58,7 +58,7 @@ def parse_location(text: str) -> LetterLocation:
     return LetterLocation(topic, partition, offset)
 
 
-def named_place(text: str) -> LetterLocation:
+def parse_place(text: str) -> LetterLocation:
     """Parse where a letter failed, as `parse_location` or out of the name of a letter that waits; raises `ValueError`."""
     due, _, rest = text.partition("/")
     return parse_location(rest if text.count("/") == _KEY_SLASHES and due.isascii() and due.isdigit() else text)
@@ -98,13 +98,13 @@ class Delivery(NamedTuple):
     returned: bool = False
 
 
-def outcome(cluster: Cluster, wanted: LetterLocation, letter: Letter | None) -> Outcome | None:
+def find_outcome(cluster: Cluster, wanted: LetterLocation, letter: Letter | None) -> Outcome | None:
     """Find the outcome of a letter at intake within 10 s; raises as `read_outcome`."""
     since_ms = letter.timestamp_ms or 0 if letter else 0
     return next((told for told in _outcomes(cluster, wanted, since_ms) if told.get("action") is None), None)
 
 
-def last_acted(cluster: Cluster, wanted: LetterLocation, since_ms: int) -> Outcome | None:
+def find_last_act(cluster: Cluster, wanted: LetterLocation, since_ms: int) -> Outcome | None:
     """Find the last outcome of operators' actions on a letter within 10 s; raises as `read_outcome`."""
     acted = (told for told in _outcomes(cluster, wanted, since_ms) if told.get("action") is not None)
     return max(acted, key=lambda told: told["taken_ms"], default=None)
@@ -112,7 +112,7 @@ def last_acted(cluster: Cluster, wanted: LetterLocation, since_ms: int) -> Outco
 
 def _outcomes(cluster: Cluster, wanted: LetterLocation, since_ms: int) -> Iterator[Outcome]:
     topic = cluster.names.outcomes
-    wanted_spans = offset_ranges.since(cluster.admin, topic, range(cluster.partitions(topic)), since_ms - SKEW_MS)
+    wanted_spans = offset_ranges.find_spans_since(cluster.admin, topic, range(cluster.partitions(topic)), since_ms - SKEW_MS)
     for batch in offset_ranges.read_batches(cluster.reader, wanted_spans, clock.Deadline(SEARCH_S)):
         for message in batch:
             if (told := read_outcome(message.value() or b"", wanted)) is not None:
@@ -134,11 +134,11 @@ def read_outcome(value: bytes, wanted: LetterLocation) -> Outcome | None:
     return told
 
 
-def of_outcome(told: Outcome) -> DecisionRecord:
+def read_outcome_decision(told: Outcome) -> DecisionRecord:
     return DecisionRecord(*(told.get(field) for field in DecisionRecord._fields))  # type: ignore[arg-type]
 
 
-def of_entry(entry: Entry) -> DecisionRecord:
+def read_entry_decision(entry: Entry) -> DecisionRecord:
     """Return the decision that an entry carries out, as far as its headers tell it."""
     ours = {name: (value or b"").decode("utf-8", "replace") for name, value in entry.headers if name in names.OURS}
     reason = ours.get(names.PARKED_REASON)
@@ -166,11 +166,11 @@ def find_sent_record(
     # Otherwise a record there has the letter's own timestamp.
     own_ms = letter.timestamp_ms if letter else 0
     since_ms = (decided.due_ms or decided.taken_ms or 0) if by_broker or own_ms is None else own_ms
-    wanted_spans = offset_ranges.since(cluster.admin, decided.target, range(about.partitions), since_ms - SKEW_MS)
+    wanted_spans = offset_ranges.find_spans_since(cluster.admin, decided.target, range(about.partitions), since_ms - SKEW_MS)
     source, returned = str(wanted).encode(), None
     for batch in offset_ranges.read_batches(cluster.reader, wanted_spans, clock.Deadline(SEARCH_S)):
         for message in batch:
-            ours = own_headers(message)
+            ours = read_own_headers(message)
             if ours.get(names.SOURCE) != source or ours.get(names.ACTION_BEFORE) == names.SUPERSEDED:
                 continue
             place = LetterLocation(decided.target, message.partition() or 0, message.offset() or 0)
@@ -185,7 +185,7 @@ def find_sent_record(
     return returned
 
 
-def own_headers(message: Any) -> Mapping[str, bytes | None]:
+def read_own_headers(message: Any) -> Mapping[str, bytes | None]:
     """Read the headers of a record by name, the service's own among them; none where they cannot be read."""
     return dict(read_headers(message) or ())
 
@@ -196,7 +196,7 @@ def find_refused_letters(cluster: Cluster) -> dict[str, RefusedRecord]:
     about = topics.describe(cluster.admin, [topic], optional=True).get(topic)
     if about is None:
         return {}
-    spans = offset_ranges.readable_spans(cluster.admin, topic, range(about.partitions)).values()
+    spans = offset_ranges.find_readable_spans(cluster.admin, topic, range(about.partitions)).values()
     told: dict[bytes, WorkerRecord] = {}
     for batch in offset_ranges.read_batches(cluster.reader, list(spans), clock.Deadline(SEARCH_S)):
         for message in batch:

@@ -8,14 +8,14 @@ from backoff import duration_text
 from retry.clock import iso
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.failure import UNKNOWN, Failure
-from retry.delay_queue.entry_keys import NAMED, due_at_ms, is_held, source, version_of
+from retry.delay_queue.entry_keys import NAMED, due_at_ms, is_held, read_source, read_version
 from retry.delay_queue.envelopes import HEADERS_MAX, Named, Unopened
 from retry.intake.build_entry import draw
 from retry.operations.explain import state as due_steps
 from retry.operations.explain.search import DecisionRecord
 from retry.operations.explain.state import ExplainedLetter, LetterState
 from retry.operations.waiting_entries import WaitingEntry
-from retry.policies.explain import delay_bounds_ms
+from retry.policies.explain import compute_delay_bounds_ms
 from retry.policies.explain import explain as policy_lines
 from retry.policies.route import MatchInput
 from retry.telemetry.outcomes import ERASE
@@ -62,7 +62,7 @@ def _times(retries: int) -> str:
     return "1 retry" if retries == 1 else f"{retries:,} retries" if retries > 0 else "no retry"
 
 
-def policy(seen: ExplainedLetter) -> Iterator[str]:
+def describe_policy(seen: ExplainedLetter) -> Iterator[str]:
     """Describe what decided, which rule matched, and what the policy file says of such a letter."""
     decided, dead_letter, registry = seen.decision, seen.evidence.letter, seen.registry
     if decided is not None and not seen.foreseen:
@@ -158,10 +158,10 @@ def _format_rounded(ms: int) -> str:
 
 
 def _waits(seen: ExplainedLetter, waiting: WaitingEntry) -> Iterator[str]:
-    where, target, evidence = source(waiting.key), waiting.entry.destination, seen.evidence
+    where, target, evidence = read_source(waiting.key), waiting.entry.destination, seen.evidence
     late_ms = seen.now_ms - where.due_at_ms
     if waiting.head is not None:
-        yield f"It waits at {where} to go to {target}, behind the earlier letter of its key at {source(waiting.head)}."
+        yield f"It waits at {where} to go to {target}, behind the earlier letter of its key at {read_source(waiting.head)}."
         yield from _tell_refused_head(seen, waiting.head)
     elif seen.state is LetterState.OVERDUE:
         yield f"It waits at {where} to go to {target}, and is overdue by {_format_rounded(late_ms)}."
@@ -189,7 +189,7 @@ def _waits(seen: ExplainedLetter, waiting: WaitingEntry) -> Iterator[str]:
 
 def _tell_refused_head(seen: ExplainedLetter, head: bytes) -> Iterator[str]:
     """Whether the topic of the letter that it waits behind refuses that one."""
-    _, topic, partition, offset = source(head)
+    _, topic, partition, offset = read_source(head)
     if (refused := seen.evidence.refused.get(f"{topic}/{partition}/{offset}")) is not None:
         yield f"That is {refused.letter}, which {refused.target} refuses: {refused.why}. It is parked if it is refused once more."
 
@@ -228,7 +228,7 @@ def _acted_on(action: str | None) -> Iterator[str]:
 def _of_name(waiting: WaitingEntry) -> Iterator[str]:
     if waiting.key[0] != NAMED or not isinstance(waiting.entry, Named):
         return
-    yield f"It has a name, of which it is version {version_of(waiting.key)}: what comes later under that name replaces it."
+    yield f"It has a name, of which it is version {read_version(waiting.key)}: what comes later under that name replaces it."
     plan = waiting.entry.plan
     if plan is not None:
         how = f"recurs by {plan.cron} in {plan.zone}" if plan.cron else "does not recur"
@@ -259,7 +259,7 @@ def _next_retry(seen: ExplainedLetter, decided: DecisionRecord) -> Iterator[str]
     if attempt > policy.max_attempts:
         yield f"That one is parked: max_attempts is {policy.max_attempts}."
         return
-    low, high = (duration_text(delay_ms) for delay_ms in delay_bounds_ms(policy, attempt))
+    low, high = (duration_text(delay_ms) for delay_ms in compute_delay_bounds_ms(policy, attempt))
     yield f"That one is retried {low if low == high else f'{low} to {high}'} after its failure, if the same rule matches."
     first_ms = decided.first_failed_ms
     end = "" if first_ms is None else f", at {iso(first_ms + policy.max_age_ms)}"

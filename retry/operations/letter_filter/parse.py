@@ -24,7 +24,7 @@ from retry.operations.letter_filter.fields import (
     check_name,
     read_range,
 )
-from retry.operations.letter_filter.syntax import EVERYTHING, Filter, Glob, Range, Term, all_of, any_of, glob, negate
+from retry.operations.letter_filter.syntax import EVERYTHING, Filter, Glob, Range, Term, all_of, any_of, make_glob, negate
 from retry.policies.yaml_document import suggest_word
 
 BYTES_MAX, DEPTH_MAX = 1_024, 8
@@ -128,7 +128,7 @@ class _Parser:
     def _parse_value(self, field: str, example: str) -> Glob | Range:
         start = self._at
         quoted = self._text[start : start + 1] == '"'
-        value = self._parse_quoted() if quoted else glob(self._match(_BARE).split("*"))
+        value = self._parse_quoted() if quoted else make_glob(self._match(_BARE).split("*"))
         if self._at == start:
             self._reject_filter(f'{field} has no value; write {example}, or "" for an empty one')
         if self._text[self._at : self._at + 1] not in ("", ")") and not self._text[self._at].isspace():
@@ -164,7 +164,7 @@ class _Parser:
                 parts[-1] += char
             self._at += 1
         self._at += 1
-        return glob(parts)
+        return make_glob(parts)
 
     def _ends(self) -> bool:
         """Whether nothing follows, but for blanks, or a parenthesis closes."""

@@ -21,7 +21,7 @@ _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _text = msgspec.json.Decoder(str).decode
 
 
-def text_at(value: bytes | None, path: str) -> str | None:
+def find_text(value: bytes | None, path: str) -> str | None:
     """Find a string, without its quotes, or a number, true, false or null as it is written.
 
     None where the value is no JSON, has nothing at the path, or has an object or a list there.
@@ -96,7 +96,7 @@ InGroup = Callable[[str, str], Predicate]
 _Texts = Callable[[LetterFacts], Iterator[str | None]]
 
 
-def predicate(letter_filter: Filter, now_ms: int, in_group: InGroup | None = None) -> Predicate:
+def build_predicate(letter_filter: Filter, now_ms: int, in_group: InGroup | None = None) -> Predicate:
     """Build the test of whether a filter selects a letter, as of now; raises `FilterInvalid` of groups without `in_group`."""
     if isinstance(letter_filter, Term):
         if letter_filter.field in OF_CONSOLE:
@@ -104,9 +104,9 @@ def predicate(letter_filter: Filter, now_ms: int, in_group: InGroup | None = Non
         value = letter_filter.value
         return _ranges(letter_filter.field, value, now_ms) if isinstance(value, Range) else _globs(letter_filter, value)
     if isinstance(letter_filter, Not):
-        holds = predicate(letter_filter.of, now_ms, in_group)
+        holds = build_predicate(letter_filter.of, now_ms, in_group)
         return lambda letter: not holds(letter)
-    parts = [predicate(each, now_ms, in_group) for each in sorted(letter_filter.of, key=_cost)]
+    parts = [build_predicate(each, now_ms, in_group) for each in sorted(letter_filter.of, key=_cost)]
     if isinstance(letter_filter, AllOf):
         return lambda letter: all(part(letter) for part in parts)
     return lambda letter: any(part(letter) for part in parts)
@@ -121,12 +121,12 @@ def list_states(letter_filter: Filter, *, discarded: bool = False) -> frozenset[
     return possible if discarded or mentions_state(letter_filter, DISCARDED) else possible - {DISCARDED}
 
 
-def latest_due_ms(letter_filter: Filter, now_ms: int) -> float:
+def find_latest_due_ms(letter_filter: Filter, now_ms: int) -> float:
     """No letter is meant that is due later: what waits is read in that order, and needs no reading beyond."""
     if isinstance(letter_filter, AllOf):
-        return min((latest_due_ms(each, now_ms) for each in letter_filter.of), default=inf)
+        return min((find_latest_due_ms(each, now_ms) for each in letter_filter.of), default=inf)
     if isinstance(letter_filter, AnyOf):
-        return max(latest_due_ms(each, now_ms) for each in letter_filter.of)
+        return max(find_latest_due_ms(each, now_ms) for each in letter_filter.of)
     if isinstance(letter_filter, Not) or letter_filter.field != "due" or not isinstance(letter_filter.value, Range):
         return inf
     high = bound_at(letter_filter.value.high, now_ms)
@@ -171,7 +171,7 @@ def _texts(term: Term) -> _Texts:
     if term.field == "header":
         return lambda letter: (decode_text(value) for name, value in letter.headers if name == term.name)
     if term.field == "value":
-        return lambda letter: iter([text_at(letter.value, term.name)])
+        return lambda letter: iter([find_text(letter.value, term.name)])
     return _TEXTS[term.field]
 
 

@@ -64,7 +64,7 @@ class Glob:
         return quote_text(*self.parts)
 
 
-def glob(parts: Sequence[str]) -> Glob:
+def make_glob(parts: Sequence[str]) -> Glob:
     """Make the glob of these parts; two stars in a row are one."""
     first, *rest = parts
     return Glob((first, *(part for part in rest[:-1] if part), *rest[-1:]))

@@ -28,7 +28,7 @@ from retry.intake.read_cursors import ReadCursors
 from retry.kafka import client_config
 from retry.kafka.group_member import KafkaGroupMember
 from retry.kafka.interface import CommittedOffset, KafkaError, KafkaException, Partition, StartingPoint, TopicPartition
-from retry.kafka.record_limits import RefusedFor, cause_of
+from retry.kafka.record_limits import RefusedFor, find_cause
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.subscription import Subscription, UnassignedPartitions
 from retry.kafka.topic_ids import TopicIds
@@ -118,7 +118,7 @@ class Move:
         settings, admin = self._cluster.settings, self._cluster.admin
         # Where the group has read nothing, everything waits. A member that is killed is forgotten soon.
         config = {
-            **client_config.consumer_config(settings, self._waiting.group, instance(settings.app_id)),
+            **client_config.consumer_config(settings, self._waiting.group, build_instance(settings.app_id)),
             "auto.offset.reset": "earliest", "session.timeout.ms": client_config.SESSION_TIMEOUT_MS,
         }  # fmt: skip
         topics = sorted({topic for topic, _ in self._open})
@@ -208,7 +208,7 @@ class Move:
         """Give letters that are too old the time of now; raises `MigrationStopped` where one is refused for another reason."""
         refused = producer.rehearse_entries(letters, wall_ms())
         for n, error in refused.items():
-            if cause_of(error) is not RefusedFor.TIME:
+            if find_cause(error) is not RefusedFor.TIME:
                 where = dict(letters[n].headers).get(MIGRATED_FROM) or b"one of them"
                 raise self._make_stop(f"{where.decode()} is refused by {letters[n].destination}: {error.str()}")
         return [renew_timestamp(letter) if n in refused else letter for n, letter in enumerate(letters)]
@@ -246,7 +246,7 @@ def _find_offsets_behind(batch: list[Any]) -> list[TopicPartition]:
     ]
 
 
-def instance(app_id: str) -> str:
+def build_instance(app_id: str) -> str:
     """Return the `group.instance.id` with which a move joins a consumer group."""
     return f"{app_id}-migrate"
 

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from retry.clock import wall_ms
 from retry.dead_letters import retry_headers as ours
-from retry.dead_letters.dead_letter import moment, retries_made
+from retry.dead_letters.dead_letter import count_retries_made, parse_moment
 from retry.dead_letters.frameworks import header_values
 from retry.errors import MigrationStopped, TopicsInvalid
 from retry.kafka import consumer_groups, offset_ranges
 from retry.kafka.interface import Partition
 from retry.kafka.offset_ranges import Span
-from retry.operations.cluster import Cluster, find_spans, with_refused_headers
+from retry.operations.cluster import Cluster, find_spans, read_first_records
 from retry.operations.try_letters import Tried
 from retry.policies.registry import Registry
 from retry.policies.topic_names import is_of_kafka
@@ -79,7 +79,7 @@ def find_unread(
             )
     ends = _ends(cluster, places)
     topics = {topic for topic, _ in ends}
-    by_topic = readers(_read_committed(cluster, group, topics), topics, group)
+    by_topic = find_readers(_read_committed(cluster, group, topics), topics, group)
     found: dict[str, list[Span]] = {}
     for (topic, partition), (first, last) in ends.items():
         name, committed = by_topic[topic]
@@ -92,7 +92,7 @@ def find_unread(
 Offsets = Mapping[Partition, int]
 
 
-def readers(committed: Mapping[str, Offsets], topics: Collection[str], asked: str | None) -> dict[str, tuple[str, Offsets]]:
+def find_readers(committed: Mapping[str, Offsets], topics: Collection[str], asked: str | None) -> dict[str, tuple[str, Offsets]]:
     """Find the group that reads each topic, and its committed offsets; raises `MigrationStopped` where that is not one group."""
     found: dict[str, tuple[str, Offsets]] = {}
     for topic in sorted(topics):
@@ -146,7 +146,7 @@ def _ends(cluster: Cluster, places: list[Partition]) -> dict[Partition, tuple[in
 def _read_committed(cluster: Cluster, group: str | None, topics: Collection[str]) -> dict[str, Offsets]:
     """Read the committed offsets by group: only of the group that is named, where it has read all topics, else of all groups."""
     if group is not None and not _is_glob(group):
-        of_group = consumer_groups.positions(cluster.admin, group)
+        of_group = consumer_groups.read_positions(cluster.admin, group)
         if {topic for topic, _ in of_group}.issuperset(topics):
             return {group: of_group}
     committed, failed = consumer_groups.Committed(cluster.admin)(consumer_groups.list_groups(cluster.admin), _GROUPS_S)
@@ -177,7 +177,7 @@ _RETRIES = "x-retry-count"
 _SPRING_ATTEMPTS_MAX = 32_767
 
 
-def of_spring(headers: Headers, place: bytes) -> Headers | None:
+def convert_spring_headers(headers: Headers, place: bytes) -> Headers | None:
     """Convert the headers of a record of a Spring Kafka retry topic; where each hop added a header, the last one counts.
 
     `retry_topic-attempts` numbers the delivery that comes next, so two less is the number of retries that were made.
@@ -185,19 +185,19 @@ def of_spring(headers: Headers, place: bytes) -> Headers | None:
     last = dict(headers)
     if _ATTEMPTS not in last and _BACKOFF not in last:
         return None
-    next_delivery = header_values.byte_or_int32(last.get(_ATTEMPTS) or b"") or 1
+    next_delivery = header_values.parse_byte_or_int32(last.get(_ATTEMPTS) or b"") or 1
     made = next_delivery - 2 if next_delivery <= _SPRING_ATTEMPTS_MAX else 0
-    due_ms = header_values.big_integer(last.get(_BACKOFF) or b"")
+    due_ms = header_values.parse_big_integer(last.get(_BACKOFF) or b"")
     return make_moved_headers(headers, place, made, due_ms)
 
 
-def of_cronsumer(headers: Headers, place: bytes) -> Headers | None:
+def convert_cronsumer_headers(headers: Headers, place: bytes) -> Headers | None:
     """Convert the headers of a record of kafka-cronsumer's topic; the first of equal names counts, and no number means 0 retries.
 
     Any record is one of its own: what an application writes there for the first time has no headers.
     """
     raw = next((value for name, value in headers if name == _RETRIES), None)
-    return make_moved_headers(headers, place, header_values.digits_int32(raw or b"") or 0)
+    return make_moved_headers(headers, place, header_values.parse_digits_int32(raw or b"") or 0)
 
 
 def make_moved_headers(headers: Headers, place: bytes, made: int = 0, due_ms: int | None = None) -> Headers:
@@ -207,8 +207,8 @@ def make_moved_headers(headers: Headers, place: bytes, made: int = 0, due_ms: in
       made: retries that it had there. One that came from here before keeps its own count where that is higher.
       due_ms: when the next one is due; None where only the policy says so.
     """
-    count = max(made, retries_made(dict(headers).get(ours.ATTEMPT, b"0")) or 0)
-    due = b"%d" % due_ms if due_ms is not None and moment(b"%d" % due_ms) is not None else None
+    count = max(made, count_retries_made(dict(headers).get(ours.ATTEMPT, b"0")) or 0)
+    due = b"%d" % due_ms if due_ms is not None and parse_moment(b"%d" % due_ms) is not None else None
     counted = b"%d" % count if count > 0 else None
     return ours.set_in(headers, (ours.ATTEMPT, counted), (ours.RETRY_AT_MS, due), (ours.MIGRATED_FROM, place))
 
@@ -283,4 +283,4 @@ def plan_migration(cluster: Cluster, registry: Registry, waiting: Sequence[Unrea
 
 def _read_waiting_batches(cluster: Cluster, waiting: Sequence[UnreadRecords]) -> Iterator[list[Any]]:
     for each in waiting:
-        yield from with_refused_headers(cluster.reader, each.spans)
+        yield from read_first_records(cluster.reader, each.spans)

@@ -32,7 +32,7 @@ def find_lost(context: VerifyContext, letter: RecordedLetter) -> Iterator[Findin
         yield "lost", f"{name}: taken in at {taken}, not waiting, not retried, not parked"
 
 
-def duplicate(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
+def find_duplicate(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Find a letter that was delivered or taken in more than once, or that waits more than once."""
     names = context.names
     if context.may_be_read_again(letter) and len(letter.delivered) + len(letter.waiting) <= len(letter.outcomes):
@@ -52,7 +52,7 @@ def duplicate(context: VerifyContext, letter: RecordedLetter) -> Iterator[Findin
         yield "duplicate", f"{names.format_letter(row)}: waits {len(letter.waiting)} times: {_entries(names, letter)}"
 
 
-def torn(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
+def find_torn(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Find a letter that was delivered without its delete, or deleted without a delivery."""
     if context.may_be_read_again(letter):
         return
@@ -73,7 +73,7 @@ def torn(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
         yield "torn", f"{names.format_letter(delete)}: entry deleted at {names.record(delete)}, and not delivered"
 
 
-def early(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
+def find_early(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Find deliveries, committed or aborted, that were appended before they were due, by the broker's clock."""
     for row in (*letter.delivered, *letter.returned, *letter.aborted):
         if row.due_ms == UNKNOWN or row.appended_ms == UNKNOWN:
@@ -86,7 +86,7 @@ def early(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
             yield "early", f"{name}: {context.names.record(row)}{aborted}, {by_ms} ms before it was due"
 
 
-def phantom(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
+def find_phantom(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Find records that go back to no letter."""
     names = context.names
     if letter.outcomes:
@@ -104,7 +104,7 @@ def phantom(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]
         yield "phantom", f"{names.record(row)}{aborted}: names {names.format_letter(row)} as its letter, which has no outcome"
 
 
-def wrong_topic(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
+def find_wrong_topic(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Find deliveries on another topic than was decided."""
     if not letter.delivered or not letter.outcomes:
         return
@@ -120,16 +120,16 @@ def wrong_topic(context: VerifyContext, letter: RecordedLetter) -> Iterator[Find
             yield "wrong_topic", f"{names.format_letter(row)}: {names.record(row)}, not on {expected}"
 
 
-def stuck(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
+def find_stuck(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Find entries that have been due for a minute with nothing in their way. For ordered entries see `find_stuck_first`."""
     if letter.delivered:
         return  # Just now, or torn.
     for row in letter.waiting.values():
         if row.ordering_key == UNKNOWN:
-            yield from overdue(context, row)
+            yield from find_overdue(context, row)
 
 
-def overdue(context: VerifyContext, row: EntryRow) -> Iterator[Finding]:
+def find_overdue(context: VerifyContext, row: EntryRow) -> Iterator[Finding]:
     """Find out whether an entry waits though it has been due for a minute."""
     if not row.in_scope or row.due_ms >= context.stuck_before_ms:
         return
@@ -145,7 +145,7 @@ def overdue(context: VerifyContext, row: EntryRow) -> Iterator[Finding]:
         yield "stuck", f"{names.format_letter(row)}: due at {iso(row.due_ms)}, and still waits: {names.record(row)}"
 
 
-def tables(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
+def check_tables(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Find rows on disk that are not those of the fold up to the table's own offset.
 
     What has another record behind that offset is passed over: a sweep's deletes are made there before they are read back.
@@ -169,14 +169,14 @@ def _compare_tables(context: VerifyContext, letter: RecordedLetter, partition: i
                 yield TABLE, f"{table}: {what}: {context.names.format_letter((letter.changes or letter.table_rows)[0])}"
 
 
-CHECKS = (find_lost, duplicate, torn, early, phantom, wrong_topic, stuck)
+CHECKS = (find_lost, find_duplicate, find_torn, find_early, find_phantom, find_wrong_topic, find_stuck)
 
 
 def check_letter(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     for check in CHECKS:
         yield from check(context, letter)
     if context.tables and (letter.changes or letter.table_rows):
-        yield from tables(context, letter)
+        yield from check_tables(context, letter)
 
 
 def _in_flight(letter: RecordedLetter) -> bool:
@@ -220,7 +220,7 @@ def find_waiting(context: VerifyContext, letter: RecordedLetter) -> EntryRow | N
 def check_name(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     yield from _find_revived(context, letter)
     if (row := find_waiting(context, letter)) is not None:
-        yield from overdue(context, row)
+        yield from find_overdue(context, row)
     if context.tables and (letter.changes or letter.table_rows):
         yield from _tables(context, letter)
 
@@ -278,4 +278,4 @@ def find_stuck_first(context: VerifyContext, rows: Iterable[Any]) -> Iterator[Fi
         if row[1:4] < head[1:4]:
             heads[row.ordering_key] = row
     for row in heads.values():
-        yield from overdue(context, row)
+        yield from find_overdue(context, row)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from retry.dead_letters import retry_headers as names
-from retry.dead_letters.dead_letter import integer
+from retry.dead_letters.dead_letter import parse_integer
 from retry.operations.explain.search import parse_location
 from retry.operations.verify.records import RecordReader, hash_of
 from retry.operations.verify.rows import UNKNOWN, DeliveryRow, OutcomeRow, Returned, RowKind
@@ -73,11 +73,11 @@ class Deliveries:
         id_, attempt, source, due = _of_service(headers)
         if UNKNOWN < appended_ms < self._since_ms or (source is None and (id_ is None or attempt is None)):
             return
-        in_scope, due_ms = self._reader.in_scope(topic, partition, offset), integer(due, _TIME_DIGITS_MAX)
+        in_scope, due_ms = self._reader.in_scope(topic, partition, offset), parse_integer(due, _TIME_DIGITS_MAX)
         record = in_scope, self._names.topic(topic), partition, offset, UNKNOWN if due_ms is None else due_ms, appended_ms
         if source is None:
             if kind == RowKind.DELIVERY:
-                lineage = LineageAttempt(hash_of(id_ or b""), integer(attempt, _DIGITS_MAX) or 0)
+                lineage = LineageAttempt(hash_of(id_ or b""), parse_integer(attempt, _DIGITS_MAX) or 0)
                 self._add_without_source(lineage, DeliveryRow(kind, 0, 0, 0, *record))
             return
         try:

@@ -42,7 +42,7 @@ class ReturnedLetters:
 
     def find_return_state(self, topic_id: str, partition: int, offset: int) -> int:
         """Whether what rests there was returned, as a number of `Returned`."""
-        block = ParkedPlace(returned_offsets.topic_hash(topic_id), partition, offset).block()
+        block = ParkedPlace(returned_offsets.hash_topic_id(topic_id), partition, offset).block()
         if not returned_offsets.is_offset_returned(self._newest.get(block), offset):
             return Returned.NO
         return Returned.YES if returned_offsets.is_offset_returned(self._in_scope.get(block), offset) else Returned.OUT_OF_SCOPE
@@ -160,7 +160,7 @@ class RecordReader:
             if key[:1] == RETURNED:
                 self.returned.add_bitmap(key, value or b"", in_scope)
                 return
-            entries = [(*row, entry_keys.source(row[0])) for row in blocks.read_rows(key, value)] if key < END_KEY else []
+            entries = [(*row, entry_keys.read_source(row[0])) for row in blocks.read_rows(key, value)] if key < END_KEY else []
         except EntryUnreadable:
             entries = []
         if not entries and value is not None:
@@ -179,7 +179,7 @@ class RecordReader:
             ordering_key = int.from_bytes(entry_keys.order_of(key), "big", signed=True)
         elif key[0] == entry_keys.NAMED:
             self.entry_sources.add(source.topic)
-            letter, version = self._name_as_letter(key), min(entry_keys.version_of(key), _VERSION_MAX)
+            letter, version = self._name_as_letter(key), min(entry_keys.read_version(key), _VERSION_MAX)
         self.spill.add_row(
             EntryRow(
                 RowKind.DELETE if value is None else RowKind.PUT, *letter, in_scope, *at[:3],
@@ -206,7 +206,7 @@ class RecordReader:
             # Of several teams, topics and destinations.
             return
         try:
-            entry = envelopes.routing(envelope)
+            entry = envelopes.decode_routing(envelope)
         except EntryUnreadable:
             return
         self.names.lane_parts[lane] = Lane(entry.team, topic, entry.destination)
@@ -219,7 +219,7 @@ class RecordReader:
 
     def table_row(self, table: int, partition: int, key: bytes, envelope: bytes) -> None:
         """Take in a row of a table on disk; raises `EntryUnreadable` where its key is not that of an entry."""
-        source = entry_keys.source(key)
+        source = entry_keys.read_source(key)
         letter = self.names.topic(source.topic), source.partition, source.offset
         if key[0] == entry_keys.NAMED:
             letter = self._name_as_letter(key)

@@ -17,7 +17,7 @@ from retry.kafka import topics
 from retry.kafka.record_writers import RecordWriters
 from retry.kafka.target_probe import TargetProbe
 from retry.kafka.topics import DELETE_RETENTION_MS, matches
-from retry.operations.blocked_lanes import by_controls, by_policies, or_maybe_limited
+from retry.operations.blocked_lanes import add_limits_check, build_control_check, build_policy_check
 from retry.operations.cluster import Cluster
 from retry.operations.read_positions import find_read_offsets
 from retry.operations.verify import checks, context, topic_reading
@@ -25,7 +25,7 @@ from retry.operations.verify.context import STUCK_MS, TABLE, Finding, Findings, 
 from retry.operations.verify.deliveries import Deliveries
 from retry.operations.verify.records import RecordReader
 from retry.operations.verify.rows import NameTable, Spill
-from retry.operations.verify.topic_reading import ProgressBar, TopicReading, no_progress
+from retry.operations.verify.topic_reading import ProgressBar, TopicReading, show_no_progress
 from retry.policies.registry import Registry
 from retry.settings import Settings
 
@@ -52,7 +52,9 @@ class VerifyRequest(NamedTuple):
     schedules: Sequence[str] = ()
 
 
-def verify_deployment(settings: Settings, registry: Registry, request: VerifyRequest, bar: ProgressBar = no_progress) -> Findings:
+def verify_deployment(
+    settings: Settings, registry: Registry, request: VerifyRequest, bar: ProgressBar = show_no_progress
+) -> Findings:
     """Check a deployment for what is wrong with it; raises `BrokersUnreachable` or `TopicsInvalid` where it cannot be read."""
     with tempfile.TemporaryDirectory(prefix="retry-verify-") as scratch:
         return _Run(Cluster(settings), registry, request, bar, Path(scratch)).verify()
@@ -86,7 +88,7 @@ class _Run:
 
         since_ms = max(request.since_ms, outcomes.since_ms(self._now_ms))
         if since_ms or deliveries.without_source:
-            dead_letters = topic_reading.with_oldest_outcomes(dead_letters, spill, deliveries, since_ms)
+            dead_letters = topic_reading.add_oldest_outcomes(dead_letters, spill, deliveries, since_ms)
         controls = {key: value for (_, key), value in reader.controls.items() if value}
         changelog_config = reading.described[cluster.names.changelog].config
         self._check(self._context(not since_ms, dead_letters, targets, changelog_config, controls, tables), spill, tables)
@@ -94,7 +96,7 @@ class _Run:
 
     def _read_tables(self, reader: RecordReader, reading: TopicReading) -> DiskTables:
         changelog = self._cluster.names.changelog
-        cluster_id, topic_id = topics.cluster_id(self._cluster.admin), reading.described[changelog].topic_id
+        cluster_id, topic_id = topics.read_cluster_id(self._cluster.admin), reading.described[changelog].topic_id
         tables = DiskTables(self._request.data_dirs, changelog, cluster_id, topic_id, self._scratch, self._findings)
         tables.read(reader)
         return tables
@@ -112,9 +114,9 @@ class _Run:
         return VerifyContext(
             self._names, all_outcomes, dead_letters, targets, deletes_kept_from_ms=self._now_ms - deletes_kept_ms,
             stuck_before_ms=self._now_ms - STUCK_MS, skew_ms=self._request.skew_ms,
-            blocked=cache(or_maybe_limited(by_policies(registry, own, probe, controls), registry)),
+            blocked=cache(add_limits_check(build_policy_check(registry, own, probe, controls), registry)),
             # No policy file limits entries with a name.
-            named_blocked=cache(or_maybe_limited(by_controls(probe, controls), Registry())),
+            named_blocked=cache(add_limits_check(build_control_check(probe, controls), Registry())),
             permitted=cache(lambda topic: registry.route(topic).list_permitted() | {own.parked, own.discarded}),
             tables=tables.compared, find_writer=RecordWriters(self._cluster.reader).find,
         )  # fmt: skip

@@ -14,7 +14,7 @@ from retry.kafka.client_config import Config
 from retry.kafka.interface import AdminClient
 from retry.kafka.offset_ranges import Span
 from retry.kafka.topics import Described
-from retry.operations.cluster import Cluster, with_refused_headers
+from retry.operations.cluster import Cluster, read_first_records
 from retry.operations.read_positions import ReadOffsets
 from retry.operations.verify.context import NEVER, Target, VerifiableLetters
 from retry.operations.verify.deliveries import Deliveries
@@ -44,7 +44,7 @@ class ReadBounds(NamedTuple):
 
 def read_bounds(admin: AdminClient, partitions: dict[str, int]) -> ReadBounds:
     """Find where reading begins and ends now, of topics with so many partitions."""
-    committed = {topic: offset_ranges.readable_spans(admin, topic, range(count)) for topic, count in partitions.items()}
+    committed = {topic: offset_ranges.find_readable_spans(admin, topic, range(count)) for topic, count in partitions.items()}
     ends = {topic: offset_ranges.ends(admin, topic, range(count)) for topic, count in partitions.items()}
     return ReadBounds(
         {topic: [span._replace(stop=ends[topic][n]) for n, span in spans.items()] for topic, spans in committed.items()},
@@ -63,7 +63,7 @@ def wait_for_transactions(admin: AdminClient, spans: Iterable[list[Span]]) -> se
 
 
 def _are_decided(admin: AdminClient, spans: list[Span]) -> bool:
-    committed = offset_ranges.readable_spans(admin, spans[0].topic, [span.partition for span in spans])
+    committed = offset_ranges.find_readable_spans(admin, spans[0].topic, [span.partition for span in spans])
     return all(committed[span.partition].stop >= span.stop for span in spans)
 
 
@@ -121,7 +121,7 @@ def is_compacted(about: Described) -> bool:
     return "compact" in about.config.get("cleanup.policy", "delete")
 
 
-def with_oldest_outcomes(
+def add_oldest_outcomes(
     letters: Mapping[Any, VerifiableLetters], spill: Spill, deliveries: Deliveries, since_ms: int
 ) -> dict[Any, VerifiableLetters]:
     """Go through outcomes once more: from which letter on they are kept, and whose the deliveries without `retry-source` are."""
@@ -145,7 +145,7 @@ Batches = Callable[[Config, list[Span]], Iterator[list[Any]]]
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[int], object]]]
 
 
-def no_progress(_label: str, _length: int) -> AbstractContextManager[Callable[[int], object]]:
+def show_no_progress(_label: str, _length: int) -> AbstractContextManager[Callable[[int], object]]:
     """Stand in for a progress bar, and show nothing."""
     return nullcontext(lambda _n: None)
 
@@ -182,7 +182,7 @@ class TopicReading:
         demand_decided(self._admin, [changelog, outcomes])
         if since_ms:
             stops = {span.partition: span.stop for span in outcomes}
-            later = offset_ranges.since(self._admin, self._own.outcomes, stops, since_ms)
+            later = offset_ranges.find_spans_since(self._admin, self._own.outcomes, stops, since_ms)
             outcomes = [span._replace(stop=stops[span.partition]) for span in later]
         self._read("outcomes", outcomes, reader.outcome)
         self._read("changelog", changelog, reader.read_change)
@@ -197,11 +197,11 @@ class TopicReading:
         open_topics = wait_for_transactions(self._admin, spans.values())
         # Up to the transaction that stays open all can be read.
         for topic in open_topics:
-            committed = offset_ranges.readable_spans(self._admin, topic, [span.partition for span in spans[topic]])
+            committed = offset_ranges.find_readable_spans(self._admin, topic, [span.partition for span in spans[topic]])
             spans[topic] = [span._replace(stop=min(span.stop, committed[span.partition].stop)) for span in spans[topic]]
         every = [span for of_topic in spans.values() for span in of_topic]
         deliveries.topic_ids = {topic: (self.described.get(topic) or earlier[topic]).topic_id for topic in spans}
-        self._read("retry and parking topics", every, deliveries.add_committed, with_refused_headers)
+        self._read("retry and parking topics", every, deliveries.add_committed, read_first_records)
         self._read("the same, uncommitted", every, deliveries.add_uncommitted, config=self._uncommitted)
         targets: dict[int, Target] = {}
         for topic, of_topic in spans.items():
@@ -226,7 +226,7 @@ class TopicReading:
         spans = []
         for topic, about in dead.items():
             partitions, uncompacted = range(about.partitions), not is_compacted(about)
-            committed = offset_ranges.readable_spans(self._admin, topic, partitions)
+            committed = offset_ranges.find_readable_spans(self._admin, topic, partitions)
             ends = offset_ranges.ends(self._admin, topic, partitions)
             for n, span in committed.items():
                 position = positions.get((topic, n), 0)
@@ -238,7 +238,7 @@ class TopicReading:
         self._read("letters", spans, lambda message: reader.dead_letter(message, positions))
         # What retention took away meanwhile was not read.
         for topic, about in dead.items():
-            for n, start in offset_ranges.starts(self._admin, topic, range(about.partitions)).items():
+            for n, start in offset_ranges.find_starts(self._admin, topic, range(about.partitions)).items():
                 partition = reader.names.topic(topic), n
                 letters[partition] = letters[partition]._replace(first=max(start, letters[partition].first))
         return letters
@@ -254,7 +254,7 @@ class TopicReading:
                 advance(len(batch))
 
     def _find_retained(self, about: Described, read: list[Span], first_ms: Mapping[int, int]) -> RetainedOffsets:
-        starts = offset_ranges.starts(self._admin, read[0].topic, [span.partition for span in read])
+        starts = offset_ranges.find_starts(self._admin, read[0].topic, [span.partition for span in read])
         return RetainedOffsets(about, starts, first_ms)
 
 

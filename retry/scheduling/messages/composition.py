@@ -76,16 +76,16 @@ _SCHEDULES_CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
 
 def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
     """Build the engine of a scheduler; topics that are missing are created. Raises as `retry.worker.composition.build`."""
-    worker = without_policies(settings)
+    worker = remove_policies(settings)
     names, now_ms = topics.build_topic_names(worker.app_id), clock.wall_ms()
-    own = {*topics.internal(worker.app_id), names.parked}
+    own = {*topics.list_internal_topics(worker.app_id), names.parked}
     if settings.history in own or any(is_schedules_topic(settings, topic) for topic in own):
         raise SettingsInvalid("SCHEDULES_TOPICS", f"neither these nor HISTORY_TOPIC can be the service's own {sorted(own)}")
     if not settings.allowed:
         log.warning("schedules may go to every topic; SCHEDULER_ALLOWED_TARGETS lists those that are allowed")
-    admin = client_config.admin(worker)
+    admin = client_config.connect_admin(worker)
     create(admin, settings)
-    rules = rules_of(settings, now_ms)
+    rules = build_rules(settings, now_ms)
 
     def make_sources(_registry: Registry, place: QueueLimits) -> Sequence[EntrySource]:
         return [SchedulesSource(settings.topics, rules, settings.history, names.parked, place), TimersSource()]
@@ -96,16 +96,16 @@ def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
     return composition.build(worker, adopt=adopt, make_sources=make_sources, metrics=metrics, backlog=backlog)
 
 
-def without_policies(settings: SchedulerSettings) -> Settings:
+def remove_policies(settings: SchedulerSettings) -> Settings:
     """Return the settings of the scheduler's worker without policies: whoever wants retries, too, runs a worker beside it."""
     return msgspec.structs.replace(settings.worker, policies=None)
 
 
-def rules_of(settings: SchedulerSettings, now_ms: int) -> Rules:
+def build_rules(settings: SchedulerSettings, now_ms: int) -> Rules:
     """Return the rules by which a scheduler that starts now accepts schedules."""
     permitted = lru_cache(_TARGETS_KNOWN)(partial(is_target_allowed, settings))
-    since = since_s(now_ms // 1_000, settings.since_delta)
-    return Rules(permitted, settings.grace_s, since, frozenset(topics.internal(settings.worker.app_id)))
+    since = find_start_s(now_ms // 1_000, settings.since_delta)
+    return Rules(permitted, settings.grace_s, since, frozenset(topics.list_internal_topics(settings.worker.app_id)))
 
 
 def is_schedules_topic(settings: SchedulerSettings, topic: str) -> bool:
@@ -117,7 +117,7 @@ def is_target_allowed(settings: SchedulerSettings, topic: str) -> bool:
     return not is_schedules_topic(settings, topic) and (not settings.allowed or topics.matches(topic, settings.allowed))
 
 
-def since_s(now_s: int, delta_days: int) -> int:
+def find_start_s(now_s: int, delta_days: int) -> int:
     """Compute the beginning of the day, by this machine's time zone, of which missed schedules are still sent."""
     first = datetime.datetime.fromtimestamp(now_s - _AT_MIDNIGHT_S).astimezone().date() + datetime.timedelta(days=delta_days)
     return int(datetime.datetime.combine(first, datetime.time()).astimezone().timestamp())

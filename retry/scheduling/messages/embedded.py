@@ -22,7 +22,7 @@ from retry.clock import Deadline, pause
 from retry.errors import SchedulerEnded
 from retry.kafka.child_process import Tethered
 from retry.kafka.local_broker import free_port
-from retry.settings import of_process
+from retry.settings import copy_environment
 
 _POLL_S = 0.1
 
@@ -38,7 +38,7 @@ class Runner:
 
     def __init__(self, environ: Mapping[str, str] | None = None, *, mini: bool = False, log: Path | None = None) -> None:
         free = {name: f"127.0.0.1:{free_port()}" for name in ("SERVER_ADDR", "METRICS_ADDR")}
-        self._environ, self._mini, self._log = {**free, **of_process(), **(environ or {})}, mini, log
+        self._environ, self._mini, self._log = {**free, **copy_environment(), **(environ or {})}, mini, log
         # The ports of the next start may be others; its tables are not.
         self._environ.setdefault("RETRY_DATA_DIR", f"retry-data/{self._environ.get('GROUP_ID', 'scheduler-cg')}")
         self._process: Tethered | None = None

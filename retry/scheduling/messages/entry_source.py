@@ -105,11 +105,14 @@ class SchedulesSource:
         self._write(name, entry_key, envelope, into)
 
     def _build_named_key(self, message: Any, name: bytes, due_at_ms: int, destination: str, now_ms: int) -> bytes:
-        version, lane = self._versions.next_version(message, now_ms), entry_keys.named_lane(TEAM, message.topic(), destination)
-        return entry_keys.named_key(due_at_ms, name, version, _stem(message), message.offset(), lane)
+        version, lane = (
+            self._versions.next_version(message, now_ms),
+            entry_keys.build_named_lane(TEAM, message.topic(), destination),
+        )
+        return entry_keys.build_named_key(due_at_ms, name, version, _stem(message), message.offset(), lane)
 
     def _write(self, name: bytes, key: bytes, envelope: bytes, into: BatchResult) -> None:
-        into.entries[entry_keys.shard_of(name, self._shards)].append({"key": key, "value": envelope})
+        into.entries[entry_keys.find_shard(name, self._shards)].append({"key": key, "value": envelope})
 
 
 def _hash_message_key(message: Any) -> bytes:
@@ -117,7 +120,7 @@ def _hash_message_key(message: Any) -> bytes:
 
 
 def _stem(message: Any) -> bytes:
-    return entry_keys.key_stem(message.topic(), message.partition())
+    return entry_keys.build_key_stem(message.topic(), message.partition())
 
 
 def _source(message: Any) -> bytes:

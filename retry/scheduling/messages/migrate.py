@@ -77,7 +77,7 @@ class WaitingSchedules:
         return key is not None and self.offsets.get((message.partition(), key)) == message.offset()
 
 
-def written_last(messages: Iterable[Any], into: dict[bytes, int]) -> None:
+def read_last_writes(messages: Iterable[Any], into: dict[bytes, int]) -> None:
     """Note when something was last asked for by each key, in ms: a schedule or its end, but not that it was sent or moved."""
     for message in messages:
         key = message.key()
@@ -134,11 +134,11 @@ class SchedulesTopic:
         self.waits, self.written_ms = WaitingSchedules(), dict[bytes, int]()
 
     def read(self) -> None:
-        spans = offset_ranges.readable_spans(self._admin, self.topic, range(self.partitions))
+        spans = offset_ranges.find_readable_spans(self._admin, self.topic, range(self.partitions))
         unread = [span._replace(start=self._read_to.get(n, span.start)) for n, span in spans.items()]
         for batch in self._read_span_batches(unread):
             self.waits.add_records(batch, wall_ms())
-            written_last(batch, self.written_ms)
+            read_last_writes(batch, self.written_ms)
         self._read_to = {n: span.stop for n, span in spans.items()}
 
     def count_waiting(self) -> Counts:

@@ -19,10 +19,10 @@ from retry import clock
 from retry.process.logs import configure_logs
 from retry.record import CREATE_TIME, Headers, Record
 from retry.scheduling import client
-from retry.scheduling.messages.rest_api import ScheduleSources, rest_certificate, rest_server
+from retry.scheduling.messages.rest_api import ScheduleSources, build_rest_server, read_rest_certificate
 from retry.scheduling.messages.schedule_request import Cancel, Put, Rules, read_request
-from retry.scheduling.messages.search import ALL, Query, ScheduleJson, of_history
-from retry.scheduling.messages.settings import SchedulerSettings, logging_of
+from retry.scheduling.messages.search import ALL, Query, ScheduleJson, read_history_schedule
+from retry.scheduling.messages.settings import SchedulerSettings, read_logging
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Mini:
         request = read_request(schedule, now_ms, self._rules)
         if isinstance(request, Put):
             message = FiredMessage(request.target, request.target_key, value, request.headers)
-            shown = of_history(request.headers + request.history, request.target_key, value)
+            shown = read_history_schedule(request.headers + request.history, request.target_key, value)
             self._waiting[key] = _WaitingMessage(request.due_at_ms, message, {**shown, "epoch": request.due_at_ms // 1_000})
         elif isinstance(request, Cancel) or key:
             self._waiting.pop(key, None)
@@ -82,7 +82,7 @@ class Mini:
 
 def run(settings: SchedulerSettings) -> None:
     """Serve three schedules until SIGTERM or SIGINT."""
-    configure_logs(logging_of(settings))
+    configure_logs(read_logging(settings))
     asyncio.run(_serve(settings))
 
 
@@ -93,7 +93,7 @@ async def _serve(settings: SchedulerSettings) -> None:
     for record in _examples(_EXAMPLES):
         mini.send_record(record)
     sources = ScheduleSources(mini.schedules, mini.schedules, mini.list_sent_schedules)
-    server = rest_server(settings, sources, lambda: True, "mini", rest_certificate(settings))
+    server = build_rest_server(settings, sources, lambda: True, "mini", read_rest_certificate(settings))
     server.start()
     while not stopped.is_set():
         for sent in mini.fire(clock.wall_ms()):

@@ -41,7 +41,7 @@ from starlette.routing import Route
 from retry.distribution import NAME
 from retry.errors import RetryError
 from retry.http_server import HttpServer
-from retry.http_server.certificate import Certificate, certificate_of
+from retry.http_server.certificate import Certificate, read_certificate
 from retry.scheduling.messages.search import ALL, MAX, Query, QueryInvalid, ScheduleJson, parse_query, search
 from retry.scheduling.messages.settings import SchedulerSettings
 
@@ -82,7 +82,7 @@ async def _post(url: str, body: bytes) -> bytes:
 
 # What `/info` and `/schedulers` answer about a scheduler.
 
-def scheduler_info(settings: SchedulerSettings) -> dict[str, Any]:
+def describe_scheduler(settings: SchedulerSettings) -> dict[str, Any]:
     servers = settings.worker.bootstrap_servers
     return {
         "hostname": socket.gethostname(), "address": _addresses(), "server_address": str(settings.server),
@@ -230,17 +230,17 @@ class Rest:
         return Response(status_code=200 if self._alive() else 500)
 
 
-def rest_certificate(settings: SchedulerSettings) -> Certificate | None:
+def read_rest_certificate(settings: SchedulerSettings) -> Certificate | None:
     """Return the certificate of these pages, before anything is connected; raises SettingsInvalid."""
     own = settings.worker
-    return certificate_of("RETRY_SCHEDULER", own.scheduler_tls_cert, own.scheduler_tls_key, settings.server.host, "SERVER_ADDR")
+    return read_certificate("RETRY_SCHEDULER", own.scheduler_tls_cert, own.scheduler_tls_key, settings.server.host, "SERVER_ADDR")
 
 
-def rest_server(
+def build_rest_server(
     settings: SchedulerSettings, sources: ScheduleSources, alive: Callable[[], bool], name: str, certificate: Certificate | None
 ) -> HttpServer:
     decoder = partial(decode_body, settings.decoder) if settings.decoder else None
-    rest = Rest(sources, partial(scheduler_info, settings), alive, name, decoder)
+    rest = Rest(sources, partial(describe_scheduler, settings), alive, name, decoder)
     host, port = settings.server.host, settings.server.port
     return HttpServer(rest.app, "rest", host, port, hosts=settings.worker.http_hosts, certificate=certificate)
 

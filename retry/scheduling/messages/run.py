@@ -11,9 +11,9 @@ from retry.kafka.interface import AdminClient
 from retry.process.certificates import register_gauges, renew_on_change
 from retry.process.logs import configure_logs
 from retry.scheduling.messages import composition
-from retry.scheduling.messages.rest_api import ScheduleSources, rest_certificate, rest_server
+from retry.scheduling.messages.rest_api import ScheduleSources, build_rest_server, read_rest_certificate
 from retry.scheduling.messages.search import iterate_waiting, read_sent_schedules
-from retry.scheduling.messages.settings import SchedulerSettings, logging_of
+from retry.scheduling.messages.settings import SchedulerSettings, read_logging
 from retry.telemetry.health import Reason
 from retry.worker import faust_app
 from retry.worker.composition import demand_startable
@@ -22,18 +22,20 @@ from retry.worker.engine import Engine
 
 def run(settings: SchedulerSettings, *, adopt: bool = False) -> None:
     """Run until SIGTERM or SIGINT; ends the process. Raises as `retry.scheduling.messages.composition.build`."""
-    logs = logging_of(settings)
+    logs = read_logging(settings)
     configure_logs(logs)
-    certificate = rest_certificate(settings)
+    certificate = read_rest_certificate(settings)
     with renew_on_change(settings.worker, partial(_demand_startable, settings, certificate)) as of_client:
         engine = composition.build(settings, adopt=adopt)
         register_gauges(of_client, engine.metrics.registry)
-        rest = rest_server(settings, _sources(settings, engine), partial(_alive, engine), settings.worker.app_id, certificate)
+        rest = build_rest_server(
+            settings, _sources(settings, engine), partial(_alive, engine), settings.worker.app_id, certificate
+        )
         faust_app.run(engine, settings.worker, beside=[rest], logs=logs)
 
 
 def _demand_startable(settings: SchedulerSettings, certificate: Certificate | None, admin: AdminClient) -> None:
-    demand_startable(composition.without_policies(settings), admin)
+    demand_startable(composition.remove_policies(settings), admin)
     if certificate:
         certificate.demand_usable()
 

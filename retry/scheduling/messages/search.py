@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
 from retry.errors import EntryUnreadable
-from retry.kafka.topic_ends import newest_records
+from retry.kafka.topic_ends import read_newest_records
 from retry.record import Headers, encode_base64
 from retry.scheduling.messages import schedule_request as names
 from retry.scheduling.messages.entry_source import TEAM
@@ -30,13 +30,13 @@ ScheduleJson = TypedDict("ScheduleJson", {
 })  # fmt: skip
 
 
-def of_entry(key: bytes, entry: Entry) -> ScheduleJson:
-    by_name, source = dict(entry.headers), entry_keys.source(key)
+def read_entry_schedule(key: bytes, entry: Entry) -> ScheduleJson:
+    by_name, source = dict(entry.headers), entry_keys.read_source(key)
     at_s = entry_keys.due_at_ms(key) // 1_000
     return _build_schedule_json(by_name, at_s, source.topic, entry.destination, entry.key, entry.value)
 
 
-def of_history(headers: Headers, key: bytes | None, value: bytes | None) -> ScheduleJson:
+def read_history_schedule(headers: Headers, key: bytes | None, value: bytes | None) -> ScheduleJson:
     by_name = dict(headers)
     topic, target = _decode_bytes(by_name.get(names.TOPIC)), _decode_bytes(by_name.get(names.TARGET_TOPIC))
     return _build_schedule_json(by_name, _decode_epoch_s(by_name.get(names.EPOCH)), topic, target, key, value)
@@ -160,7 +160,7 @@ def iterate_waiting(shards: Iterable[Shard], parked: str, query: Query) -> Itera
                 if key[0] == entry_keys.NAMED and part in envelope and query.may_match(entry_keys.due_at_ms(key) // 1_000):
                     entry = _read_schedule(envelope)
                     if entry is not None and entry.team == TEAM and entry.destination != parked:
-                        yield of_entry(key, entry)
+                        yield read_entry_schedule(key, entry)
             after = page[-1][0]
 
 
@@ -174,5 +174,5 @@ def _read_schedule(envelope: bytes) -> envelopes.Entry | None:
 
 def read_sent_schedules(settings: Settings, topic: str) -> Iterator[ScheduleJson]:
     """Read the newest 10,000 schedules that were sent, as far as that is done in ten seconds; raises as `newest_records`."""
-    for message, headers in newest_records(settings, topic, lambda partitions: _HISTORY_MAX // partitions + 1):
-        yield of_history(headers, message.key(), message.value())
+    for message, headers in read_newest_records(settings, topic, lambda partitions: _HISTORY_MAX // partitions + 1):
+        yield read_history_schedule(headers, message.key(), message.value())

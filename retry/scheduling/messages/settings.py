@@ -17,7 +17,7 @@ import yaml
 
 from retry import settings as environment
 from retry.errors import SettingsInvalid
-from retry.policies.topic_names import topic_fault
+from retry.policies.topic_names import find_topic_fault
 from retry.process.logs import build_logging
 from retry.settings import Settings, find_group_protocol_fault
 
@@ -139,9 +139,11 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     worker: Settings
 
 
-def from_environment(environ: Mapping[str, str] | None = None) -> SchedulerSettings:
+def read_scheduler_settings(environ: Mapping[str, str] | None = None) -> SchedulerSettings:
     """Read the settings from the environment and the file that it names; raises SettingsInvalid where a value cannot be used."""
-    given = {name: value for name, value in (environment.of_process() if environ is None else environ).items() if value != ""}
+    given = {
+        name: value for name, value in (environment.copy_environment() if environ is None else environ).items() if value != ""
+    }
     server, metrics = HostPort.parse_address(given, "SERVER_ADDR", 8000), HostPort.parse_address(given, "METRICS_ADDR", 8001)
     worker = _worker(given, server, metrics)
     return SchedulerSettings(
@@ -156,7 +158,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> SchedulerSetti
 
 
 def _worker(given: Mapping[str, str], server: HostPort, metrics: HostPort) -> Settings:
-    own = environment.from_environment(given)
+    own = environment.read_settings(given)
     app_id = given.get("RETRY_APP_ID") or given.get("GROUP_ID", "scheduler-cg")
     if not _TOPIC.fullmatch(app_id):
         raise SettingsInvalid("GROUP_ID", f"{app_id!r} cannot begin a topic name; set RETRY_APP_ID to one that can")
@@ -196,7 +198,7 @@ def _parse_integer(given: Mapping[str, str], name: str, default: int | None, low
 
 def _read_topic(given: Mapping[str, str], name: str, default: str) -> str:
     text = given.get(name, default)
-    if fault := topic_fault(text):
+    if fault := find_topic_fault(text):
         raise SettingsInvalid(name, fault)
     return text
 
@@ -210,7 +212,7 @@ def _topics(given: Mapping[str, str], name: str, default: str) -> tuple[str, ...
                 re.compile(part)
             except re.error as error:
                 raise SettingsInvalid(name, f"{part!r} is no pattern: {error}") from None
-        elif fault := topic_fault(part):
+        elif fault := find_topic_fault(part):
             raise SettingsInvalid(name, f"{fault}; patterns begin with ^")
     if default and not topics:
         raise SettingsInvalid(name, "names no topic")
@@ -222,7 +224,7 @@ def _topics(given: Mapping[str, str], name: str, default: str) -> tuple[str, ...
 _GRAYLOG_NAME = "kafka-message-scheduler"
 
 
-def logging_of(settings: SchedulerSettings) -> dict[str, Any]:
+def read_logging(settings: SchedulerSettings) -> dict[str, Any]:
     config = build_logging(settings.worker.log_format, settings.level)
     if settings.graylog is not None:
         config["handlers"]["graylog"] = {

@@ -32,7 +32,7 @@ from backoff.duration import DURATION_MS_MAX
 from backoff.errors import quote_value
 from backoff.recurrence import LATE_MS_MIN, MISFIRES
 from backoff.time_zone import END_MS
-from backoff.time_zone import zone as zone_named
+from backoff.time_zone import find_zone as zone_named
 from retry.errors import TaskInvalid
 from retry.scheduling.tasks import formats
 
@@ -207,7 +207,7 @@ class Sample(NamedTuple):
     definition: dict[str, Any]
 
 
-def samples(seed: int, output_topics: Sequence[str], customers: int = 3) -> Iterator[Sample]:
+def make_samples(seed: int, output_topics: Sequence[str], customers: int = 3) -> Iterator[Sample]:
     """Make definitions without end: the six units in turn, then one by cron, then one that is done once."""
     draw = random.Random(seed)  # noqa: S311 - nothing secret
     for number, kind in enumerate(cycle([*UNITS_MS, "cron", "once"])):

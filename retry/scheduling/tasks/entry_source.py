@@ -22,7 +22,7 @@ from backoff.recurrence import PAUSED_MS, find_first_run
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import LIKELY_MS, Letter, read
 from retry.delay_queue import entry_keys, envelopes
-from retry.delay_queue.envelopes import HEADERS_MAX, Entry, Named, Recurrence, headers_of_run
+from retry.delay_queue.envelopes import HEADERS_MAX, Entry, Named, Recurrence, make_run_headers
 from retry.errors import SchemaUnavailable, TaskInvalid
 from retry.intake.batch import BatchResult
 from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits
@@ -75,7 +75,7 @@ class TasksSource:
             raise TaskInvalid("bad_task", "it has no key")
         key = self._reader.decode_key(record.key, self._tasks.format)
         name = entry_keys.hash_name(TEAM, record.topic, msgspec.json.encode(definition.parse_key_names(key)))
-        shard, stem = entry_keys.shard_of(name, self._place.shards), entry_keys.key_stem(record.topic, record.partition)
+        shard, stem = entry_keys.find_shard(name, self._place.shards), entry_keys.build_key_stem(record.topic, record.partition)
         if record.value is not None:
             task = definition.read(key, self._reader.definition(record.value, self._tasks.format))
             self._check(task)
@@ -86,9 +86,9 @@ class TasksSource:
                 if task.is_paused:
                     # Whoever sends this one by hand gets one run, and none after it.
                     due_at_ms, plan = PAUSED_MS, msgspec.structs.replace(plan, end_ms=began_ms)
-                lane = entry_keys.named_lane(TEAM, record.topic, task.output_topic)
+                lane = entry_keys.build_named_lane(TEAM, record.topic, task.output_topic)
                 version = self._place.versions.next_version(message, now_ms)
-                entry_key = entry_keys.named_key(due_at_ms, name, version, stem, record.offset, lane)
+                entry_key = entry_keys.build_named_key(due_at_ms, name, version, stem, record.offset, lane)
                 return shard, {"key": entry_key, "value": self._envelope(entry_key, record, task, plan, due_at_ms)}, "schedule"
         version = self._place.versions.next_version(message, now_ms, of_cancel=True)
         entry_key, envelope = envelopes.cancel(name, version, stem, record.offset, now_ms + CANCELS_REMEMBERED_MS)
@@ -113,7 +113,7 @@ class TasksSource:
         )  # fmt: skip
 
     def _envelope(self, entry_key: bytes, record: Letter, task: definition.Definition, plan: Recurrence, due_at_ms: int) -> bytes:
-        headers = headers_of_run(record.original_headers, due_at_ms, plan.run)
+        headers = make_run_headers(record.original_headers, due_at_ms, plan.run)
         entry = Named(task.output_topic, record.key, record.value, headers, None, TEAM, plan=plan)
         envelope = self._place.codec.encode(entry_key, entry)
         if len(envelope) > self._place.bytes_max - _ROOM:
@@ -129,15 +129,18 @@ class TasksSource:
         kept = record.original_headers if record.copyable() else []
         # A name that nothing else has: it is no letter, and nobody shall look for one.
         name = entry_keys.hash_name(f"{TEAM} parked", record.topic, record.source)
-        stem, lane = entry_keys.key_stem(record.topic, record.partition), entry_keys.named_lane(TEAM, record.topic, self._park_to)
-        entry_key = entry_keys.named_key(now_ms, name, record.offset, stem, record.offset, lane)
+        stem, lane = (
+            entry_keys.build_key_stem(record.topic, record.partition),
+            entry_keys.build_named_lane(TEAM, record.topic, self._park_to),
+        )
+        entry_key = entry_keys.build_named_key(now_ms, name, record.offset, stem, record.offset, lane)
         parked = Entry(self._park_to, record.key, record.value, kept + own, record.timestamp_ms, TEAM, now_ms)
         envelope = self._place.codec.encode(entry_key, parked)
         if len(envelope) > self._place.bytes_max - _ROOM or len(parked.headers) > HEADERS_MAX:
             key = record.key if len(record.key or b"") <= _KEY_BYTES_MAX else None
             reference = Entry(self._park_to, key, None, own, record.timestamp_ms, TEAM, now_ms)
             envelope = self._place.codec.encode(entry_key, reference)
-        return entry_keys.shard_of(name, self._place.shards), {"key": entry_key, "value": envelope}, "park"
+        return entry_keys.find_shard(name, self._place.shards), {"key": entry_key, "value": envelope}, "park"
 
 
 def _began_ms(record: Letter, now_ms: int) -> int:

@@ -60,7 +60,7 @@ def decode_avro(payload: bytes, schema: Any) -> Any:
     return value
 
 
-def avro_from_json(value: Any, schema: Any) -> bytes:
+def encode_avro_json(value: Any, schema: Any) -> bytes:
     """Encode a value in Avro's own JSON as one datum, without fields that the schema does not know; raises TaskInvalid."""
     try:
         # The library reads a value a line.
@@ -70,7 +70,7 @@ def avro_from_json(value: Any, schema: Any) -> bytes:
         raise TaskInvalid("bad_value", f"{error!r:.200}") from error
 
 
-def avro_to_json(payload: bytes, schema: Any) -> Any:
+def decode_avro_json(payload: bytes, schema: Any) -> Any:
     """Decode one Avro datum to Avro's own JSON; raises as `decode_avro`."""
     text = io.StringIO()
     fastavro.json_writer(text, schema, [decode_avro(payload, schema)])
@@ -109,7 +109,7 @@ class Reader:
 
     def encode_definition(self, former: bytes, value: dict[str, Any]) -> bytes:
         """Encode a definition in the form and by the schema of a former one; raises TaskInvalid, SchemaUnavailable."""
-        form = form_of(former)
+        form = find_form(former)
         schema = package_schema(DEFINITION_SCHEMA) if form == AVRO else None
         if form == CONFLUENT:
             schema = self._fetch_schema(int.from_bytes(former[1:_ID_END], "big"))
@@ -120,7 +120,7 @@ class Reader:
             raise TaskInvalid("bad_task", f"its schema does not take it: {error!r:.200}") from error
 
     def _mapping(self, payload: bytes, form: str, own: tuple[str, ...]) -> dict[str, Any]:
-        actual = form_of(payload)
+        actual = find_form(payload)
         if form not in (AUTO, actual):
             raise TaskInvalid("bad_task", f"it is {actual}, not {form} as the policy file says")
         value = self._decode_payload(payload, actual, own)
@@ -149,7 +149,7 @@ class Reader:
         return self._parsed[number]
 
 
-def form_of(payload: bytes) -> str:
+def find_form(payload: bytes) -> str:
     """Tell the form by the first byte, as the module's docstring says."""
     if payload[:1] == _MAGIC:
         return CONFLUENT

@@ -87,13 +87,13 @@ def _decode_payload(kind: str, texts: tuple[str, ...], payload: bytes) -> bytes 
         from retry.scheduling.tasks.protobuf_values import ProtobufFile
 
         return ProtobufFile(texts).decode(payload).encode()
-    return orjson.dumps(formats.avro_to_json(payload, formats.parse_avro_schemas(texts))) if kind == _AVRO else None
+    return orjson.dumps(formats.decode_avro_json(payload, formats.parse_avro_schemas(texts))) if kind == _AVRO else None
 
 
 def _encode_avro(number: int, texts: tuple[str, ...], value: bytes) -> bytes:
     given, schema = json.loads(value), formats.parse_avro_schemas(texts)
-    datum = formats.avro_from_json(given, schema)
-    if strange := _strange(given, formats.avro_to_json(datum, schema)):
+    datum = formats.encode_avro_json(given, schema)
+    if strange := _strange(given, formats.decode_avro_json(datum, schema)):
         raise ActionRefused(f"schema {number} has no field {', '.join(strange)}; nothing was done")
     return datum
 

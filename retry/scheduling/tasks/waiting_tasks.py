@@ -19,7 +19,7 @@ from retry.errors import ActionRefused, SchemaUnavailable, TaskInvalid
 from retry.kafka import client_config, topics
 from retry.kafka.interface import Message
 from retry.kafka.schema_registry import Schemas
-from retry.kafka.topic_ends import newest_records
+from retry.kafka.topic_ends import read_newest_records
 from retry.policies.tasks import TEAM
 from retry.record import Headers
 from retry.scheduling.tasks import definition
@@ -82,7 +82,7 @@ class Definitions:
     def shard(self, task: Task, shards: int) -> int:
         """Find the partition of the changelog in which the entry waits."""
         key = msgspec.json.encode(definition.parse_key_names(self._reader.decode_key(task.entry.key or b"")))
-        return entry_keys.shard_of(entry_keys.hash_name(TEAM, task.defined_at.topic, key), shards)
+        return entry_keys.find_shard(entry_keys.hash_name(TEAM, task.defined_at.topic, key), shards)
 
     def _format_task_name(self, key: bytes) -> str | None:
         try:
@@ -93,17 +93,17 @@ class Definitions:
 
 def count_shards(settings: Settings) -> int:
     name = topics.build_topic_names(settings.app_id).changelog
-    return topics.describe(client_config.admin(settings), [name])[name].partitions
+    return topics.describe(client_config.connect_admin(settings), [name])[name].partitions
 
 
-def last_runs(settings: Settings, task: Task) -> list[SentRun]:
+def list_last_runs(settings: Settings, task: Task) -> list[SentRun]:
     """List the last runs that were sent, the newest first; only the newest records of the output topic are searched."""
-    records = newest_records(settings, task.entry.destination, lambda _partitions: _SEARCHED_MAX)
-    runs = (sent_run(message, headers) for message, headers in records if message.key() == task.entry.key)
+    records = read_newest_records(settings, task.entry.destination, lambda _partitions: _SEARCHED_MAX)
+    runs = (read_sent_run(message, headers) for message, headers in records if message.key() == task.entry.key)
     return nlargest(_RUNS_MAX, filter(None, runs), key=lambda run: run.due_ms)
 
 
-def sent_run(message: Message, headers: Headers) -> SentRun | None:
+def read_sent_run(message: Message, headers: Headers) -> SentRun | None:
     """Read a run that was sent from the headers of its record; None where the record is no run."""
     by_name = dict(headers)
     number, due_ms = (by_name.get(name) or b"" for name in (envelopes.RUN, envelopes.DUE_MS))
@@ -198,7 +198,7 @@ def _find_current(settings: Settings, definitions: Definitions, task: Task) -> _
     where = task.defined_at
     current = _read_definition(definitions, task.entry.value, drop_run_headers(task.entry.headers), task.plan.start_ms)
     # What no worker has taken in yet counts, too: an operator may resume what was paused a moment ago.
-    for message, headers in newest_records(settings, where.topic, lambda _partitions: _RUNS_SEARCHED_MAX):
+    for message, headers in read_newest_records(settings, where.topic, lambda _partitions: _RUNS_SEARCHED_MAX):
         is_later = message.partition() == where.partition and (message.offset() or 0) > where.offset
         if not is_later or message.key() != task.entry.key:
             continue

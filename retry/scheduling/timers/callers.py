@@ -62,7 +62,7 @@ class Problem(Exception):
         return ProblemJson("about:blank", self.status.phrase, self.status.value, self.detail)
 
 
-def bad_request(detail: str) -> Problem:
+def refuse_content(detail: str) -> Problem:
     """Make the refusal of a request whose content cannot be used: status 422."""
     return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
 

@@ -40,9 +40,9 @@ def build_timer_entry(
 ) -> tuple[bytes, Named]:
     """Build key and entry of a timer; `host` is as `host_of` gives it, `mark` the fingerprint that tells its request from others.
     """
-    of, lane = hash_timer_id(timer_id), entry_keys.named_lane(team, TOPIC, host)
+    of, lane = hash_timer_id(timer_id), entry_keys.build_named_lane(team, TOPIC, host)
     entry = Named(host, mark, body, headers=headers, timestamp_ms=None, team=team, failed_at_ms=None, call=call)
-    return entry_keys.named_key(due_at_ms, of, version, *_derive_origin(of), lane), entry
+    return entry_keys.build_named_key(due_at_ms, of, version, *_derive_origin(of), lane), entry
 
 
 def cancel_row(timer_id: str, version: int) -> tuple[bytes, bytes]:
@@ -53,4 +53,4 @@ def cancel_row(timer_id: str, version: int) -> tuple[bytes, bytes]:
 
 def _derive_origin(name: bytes) -> tuple[bytes, int]:
     # It came from no record: its name stands where others have an offset.
-    return entry_keys.key_stem(TOPIC, 0), int.from_bytes(name[:6], "big")
+    return entry_keys.build_key_stem(TOPIC, 0), int.from_bytes(name[:6], "big")

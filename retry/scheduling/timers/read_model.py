@@ -52,7 +52,7 @@ class WaitingTimer(NamedTuple):
     @property
     def version(self) -> int:
         """Milliseconds since 1970 when it was made."""
-        return entry_keys.version_of(self.key)
+        return entry_keys.read_version(self.key)
 
     @property
     def due_at_ms(self) -> int:
@@ -120,8 +120,8 @@ class View:
         with self._lock:
             if (write := self._unread_writes.get(name)) is not None:
                 return write.timer
-        table = self._tables[entry_keys.shard_of(name, self.shards)]
-        pointer = named_entries.pointer(entry_keys.named_key(0, name, 0, b"", 0, entry_keys.CANCEL))
+        table = self._tables[entry_keys.find_shard(name, self.shards)]
+        pointer = named_entries.build_pointer_key(entry_keys.build_named_key(0, name, 0, b"", 0, entry_keys.CANCEL))
         # Between two reads a fold may move it on; whoever has ended has no pointer any more, or one to its end.
         for _ in range(_READS_MAX):
             row = table.get(pointer)
@@ -220,13 +220,13 @@ class View:
             table.close()
 
 
-def cursor(timer: WaitingTimer) -> bytes:
+def build_cursor(timer: WaitingTimer) -> bytes:
     """Build the cursor with which a list goes on behind this timer."""
     return timer.key[LANE_BYTES:]
 
 
 def _of_lane(table: RocksTable, lane: bytes, from_ms: int, to_ms: int, after: bytes) -> Iterator[tuple[bytes, bytes]]:
-    at, end = max(entry_keys.due_bound(from_ms, lane), lane + after), entry_keys.due_bound(to_ms, lane)
+    at, end = max(entry_keys.build_due_bound(from_ms, lane), lane + after), entry_keys.build_due_bound(to_ms, lane)
     while page := table.scan_entries(at, _PAGE):
         for _, key, envelope in page:
             if key >= end:
@@ -246,7 +246,7 @@ def _team_of(table: RocksTable, lane: bytes) -> str | None:
 def _team(envelope: bytes) -> str | None:
     """Find the team whose timer it is; None of what is no timer: those alone go to a host."""
     try:
-        of = envelopes.routing(envelope)
+        of = envelopes.decode_routing(envelope)
     except EntryForeign:
         return None
     return of.team if "://" in of.destination else None

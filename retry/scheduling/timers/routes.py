@@ -22,9 +22,9 @@ from starlette.routing import Route
 from retry import clock
 from retry.http_server.certificate import Certificate
 from retry.scheduling.timers import callers, openapi
-from retry.scheduling.timers.callers import Problem, Quotas, Token, Tokens, bad_request
+from retry.scheduling.timers.callers import Problem, Quotas, Token, Tokens, refuse_content
 from retry.scheduling.timers.read_model import View
-from retry.scheduling.timers.timer_request import moment_ms, read
+from retry.scheduling.timers.timer_request import parse_moment_ms, read
 from retry.scheduling.timers.timers import PAGE_MAX, Timers
 from retry.telemetry import prometheus
 from retry.telemetry.spans import HttpExchange, find_traceparent
@@ -142,11 +142,14 @@ class Web:
     async def _list(self, request: Request, team: str) -> Response:
         query = request.query_params
         if unknown := set(query) - {"from", "to", "limit", "cursor"}:
-            raise bad_request(f"{min(unknown)}: no such parameter; known are from, to, limit and cursor")
-        from_ms, to_ms = moment_ms(query.get("from", "0"), "from"), moment_ms(query.get("to", str(_END_OF_TIME_MS)), "to")
+            raise refuse_content(f"{min(unknown)}: no such parameter; known are from, to, limit and cursor")
+        from_ms, to_ms = (
+            parse_moment_ms(query.get("from", "0"), "from"),
+            parse_moment_ms(query.get("to", str(_END_OF_TIME_MS)), "to"),
+        )
         limit = query.get("limit", str(_PAGE))
         if not (re.fullmatch("[0-9]{1,3}", limit) and 1 <= int(limit) <= PAGE_MAX):
-            raise bad_request(f"limit: it is not from 1 to {PAGE_MAX}")
+            raise refuse_content(f"limit: it is not from 1 to {PAGE_MAX}")
         page = await run_in_threadpool(self._timers.between, team, from_ms, to_ms, query.get("cursor", ""), int(limit))
         return _build_secured_response(page)
 

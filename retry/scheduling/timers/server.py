@@ -12,7 +12,7 @@ from retry.delay_queue.table.table_directory import RocksTables
 from retry.errors import SettingsInvalid
 from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.http_server import HttpServer
-from retry.http_server.certificate import Certificate, certificate_of
+from retry.http_server.certificate import Certificate, read_certificate
 from retry.http_server.host_names import is_loopback
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import AdminClient, OffsetBounds
@@ -43,7 +43,7 @@ def run(settings: Settings) -> None:
     host, _ = settings.api_host_port()
     if tokens is None and not is_loopback(host):
         raise SettingsInvalid("RETRY_API_TOKENS", f"not set, and {host} is not loopback; make a token with retry api token")
-    certificate = certificate_of("RETRY_API", settings.api_tls_cert, settings.api_tls_key, host, "RETRY_API_ADDR")
+    certificate = read_certificate("RETRY_API", settings.api_tls_cert, settings.api_tls_key, host, "RETRY_API_ADDR")
     with renew_on_change(settings, partial(_demand_startable, settings, certificate)) as watch:
         _serve_timers(settings, tokens, certificate, watch)
 
@@ -59,7 +59,7 @@ def _demand_startable(settings: Settings, certificate: Certificate | None, admin
 
 def _serve_timers(settings: Settings, tokens: Tokens | None, certificate: Certificate | None, watch: CertificateWatch) -> None:
     host, port = settings.api_host_port()
-    admin, names = client_config.admin(settings), topics.build_topic_names(settings.app_id)
+    admin, names = client_config.connect_admin(settings), topics.build_topic_names(settings.app_id)
     acls.demand_rights(admin, acls.API, acls.resolve_names(settings.app_id, Registry()))
     own, changelog = topics.check_these(admin, names.changelog, [names.changelog, names.calls]), names.changelog
     codec = start.make_codec(settings, admin)
@@ -86,8 +86,8 @@ def _view(settings: Settings, admin: AdminClient, own: Mapping[str, topics.Descr
     names = topics.build_topic_names(settings.app_id)
     changelog, calls = own[names.changelog], own[names.calls]
     tables = RocksTables(
-        settings.data_dir / "api" / "tables", names.changelog, topics.cluster_id(admin), changelog.topic_id,
-        Memory(settings.table_cache_bytes), topics.table_age_ms_max(changelog), adopt=True,
+        settings.data_dir / "api" / "tables", names.changelog, topics.read_cluster_id(admin), changelog.topic_id,
+        Memory(settings.table_cache_bytes), topics.compute_table_age_max_ms(changelog), adopt=True,
     )  # fmt: skip
     bounds = _find_offset_bounds(admin, names.changelog, changelog.partitions)
     called = _find_offset_bounds(admin, names.calls, calls.partitions)
@@ -97,7 +97,7 @@ def _view(settings: Settings, admin: AdminClient, own: Mapping[str, topics.Descr
 
 
 def _find_offset_bounds(admin: AdminClient, topic: str, partitions: int) -> dict[int, OffsetBounds]:
-    starts, ends = (of(admin, topic, range(partitions)) for of in (offset_ranges.starts, offset_ranges.ends))
+    starts, ends = (of(admin, topic, range(partitions)) for of in (offset_ranges.find_starts, offset_ranges.ends))
     return {n: OffsetBounds(starts[n], ends[n]) for n in starts}
 
 

@@ -17,9 +17,9 @@ from backoff import PolicyInvalid, duration_ms
 from backoff.parse import policy as parsed
 from retry.delay_queue.envelopes import Call
 from retry.errors import UrlRefused
-from retry.http_client.ssrf_guard import host_of
+from retry.http_client.ssrf_guard import find_host
 from retry.record import Headers
-from retry.scheduling.timers.callers import bad_request
+from retry.scheduling.timers.callers import refuse_content
 
 BODY_BYTES_MAX, HEADERS_MAX, HEADER_BYTES_MAX = 256 << 10, 64, 8 << 10
 AHEAD_MS_MAX = 10 * 366 * 86_400_000
@@ -87,20 +87,20 @@ def read(raw: bytes, idempotency_key: str | None, now_ms: int) -> TimerRequest:
     try:
         request = _decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad_request(f"the body is not a timer: {error}; see /docs") from None
+        raise refuse_content(f"the body is not a timer: {error}; see /docs") from None
     except RecursionError:
-        raise bad_request("the body is nested too deeply; send a body like that as a text, or as body_base64") from None
+        raise refuse_content("the body is nested too deeply; send a body like that as a text, or as body_base64") from None
     key = request.idempotency_key if idempotency_key is None else idempotency_key
     if not all(1 <= len(each) <= KEY_CHARACTERS_MAX for each in (key, request.idempotency_key) if each is not None):
-        raise bad_request(f"an idempotency key has 1 to {KEY_CHARACTERS_MAX} characters")
+        raise refuse_content(f"an idempotency key has 1 to {KEY_CHARACTERS_MAX} characters")
     method = request.method.upper()
     if method not in _METHODS:
-        raise bad_request(f"method: {request.method[:20]!r} is not one of {', '.join(_METHODS)}")
+        raise refuse_content(f"method: {request.method[:20]!r} is not one of {', '.join(_METHODS)}")
     body, kind = _body(request)
     try:
-        host = host_of(request.url)
+        host = find_host(request.url)
     except UrlRefused as refused:
-        raise bad_request(f"url: {refused}") from None
+        raise refuse_content(f"url: {refused}") from None
     call = Call(request.url, method, "", 1, _policy(request), _timeout_ms(request))
     headers = _build_headers(request, kind)
     mark = hashlib.blake2b(repr((request.at, request.after, call, headers, body)).encode(), digest_size=16).digest()
@@ -110,7 +110,7 @@ def read(raw: bytes, idempotency_key: str | None, now_ms: int) -> TimerRequest:
 _decode = msgspec.json.Decoder(TimerBody).decode
 
 
-def moment_ms(text: str | int, what: str) -> int:
+def parse_moment_ms(text: str | int, what: str) -> int:
     """Read milliseconds since 1970 from an ISO 8601 time with an offset, or from such a number; raises Problem."""
     if isinstance(text, int):
         return text
@@ -119,18 +119,20 @@ def moment_ms(text: str | int, what: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise bad_request(f"{what}: {text[:50]!r} is no time; write it like 2026-01-31T12:00:00Z") from None
+        raise refuse_content(f"{what}: {text[:50]!r} is no time; write it like 2026-01-31T12:00:00Z") from None
     if moment.tzinfo is None:
-        raise bad_request(f"{what}: {text[:50]!r} has no offset; end it with Z or +02:00")
+        raise refuse_content(f"{what}: {text[:50]!r} has no offset; end it with Z or +02:00")
     return int(moment.timestamp() * 1_000)
 
 
 def _due_at_ms(request: TimerBody, now_ms: int) -> int:
     if (request.at is None) == (request.after is None):
-        raise bad_request("give either at, a time, or after, a duration like 5m")
-    due_at_ms = now_ms + _duration_ms(request.after, "after") if request.after is not None else moment_ms(request.at or 0, "at")
+        raise refuse_content("give either at, a time, or after, a duration like 5m")
+    due_at_ms = (
+        now_ms + _duration_ms(request.after, "after") if request.after is not None else parse_moment_ms(request.at or 0, "at")
+    )
     if not 0 <= due_at_ms <= now_ms + AHEAD_MS_MAX:
-        raise bad_request("the time is before 1970 or more than ten years from now; is it in milliseconds?")
+        raise refuse_content("the time is before 1970 or more than ten years from now; is it in milliseconds?")
     return due_at_ms
 
 
@@ -138,13 +140,13 @@ def _duration_ms(text: str, what: str) -> int:
     try:
         return duration_ms(text, what)
     except PolicyInvalid as error:
-        raise bad_request(str(error)) from None
+        raise refuse_content(str(error)) from None
 
 
 def _timeout_ms(request: TimerBody) -> int:
     timeout_ms = _TIMEOUT_MS_MAX if request.timeout is None else _duration_ms(request.timeout, "timeout")
     if not 1 <= timeout_ms <= _TIMEOUT_MS_MAX:
-        raise bad_request("timeout: it is not from 1ms to 10m")
+        raise refuse_content("timeout: it is not from 1ms to 10m")
     return timeout_ms
 
 
@@ -155,7 +157,7 @@ def _policy(request: TimerBody) -> str:
     try:
         parsed(policy)
     except PolicyInvalid as error:
-        raise bad_request(f"policy: {error}") from None
+        raise refuse_content(f"policy: {error}") from None
     return orjson.dumps(policy, option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -163,29 +165,29 @@ def _body(request: TimerBody) -> tuple[bytes, str | None]:
     """Read the body to send, and its content type where that is known."""
     raw = bytes(request.body).strip()
     if raw != b"null" and request.body_base64 is not None:
-        raise bad_request("give either body or body_base64")
+        raise refuse_content("give either body or body_base64")
     if request.body_base64 is not None:
         try:
             body, kind = base64.b64decode(request.body_base64, validate=True), None
         except (binascii.Error, ValueError):
-            raise bad_request("body_base64: it is no base64") from None
+            raise refuse_content("body_base64: it is no base64") from None
     elif raw.startswith(b'"'):
         body, kind = str(msgspec.json.decode(raw)).encode("utf-8", "surrogatepass"), "text/plain; charset=utf-8"
     else:
         body, kind = (b"", None) if raw == b"null" else (raw, "application/json")
     if len(body) > BODY_BYTES_MAX:
-        raise bad_request(f"the body is larger than {BODY_BYTES_MAX:,} bytes; send a reference to it")
+        raise refuse_content(f"the body is larger than {BODY_BYTES_MAX:,} bytes; send a reference to it")
     return body, kind
 
 
 def _build_headers(request: TimerBody, kind: str | None) -> Headers:
     if len(request.headers) > HEADERS_MAX or sum(len(n) + len(v) for n, v in request.headers.items()) > HEADER_BYTES_MAX:
-        raise bad_request(f"headers: there are more than {HEADERS_MAX}, or more than {HEADER_BYTES_MAX:,} bytes of them")
+        raise refuse_content(f"headers: there are more than {HEADERS_MAX}, or more than {HEADER_BYTES_MAX:,} bytes of them")
     for name, value in request.headers.items():
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise bad_request(f"headers: {name[:50]!r} has a name or a value that no header may have")
+            raise refuse_content(f"headers: {name[:50]!r} has a name or a value that no header may have")
         if name.lower() in _SET_BY_THE_SERVICE or name.lower().startswith("webhook-"):
-            raise bad_request(f"headers: {name} is set by this service; leave it out")
+            raise refuse_content(f"headers: {name} is set by this service; leave it out")
     headers = {name: value.encode("latin-1") for name, value in request.headers.items()}
     if kind is not None and "content-type" not in {name.lower() for name in headers}:
         headers["Content-Type"] = kind.encode()

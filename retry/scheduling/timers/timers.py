@@ -21,8 +21,8 @@ from retry.errors import LookupsBusy, RecordUnwritten, UrlRefused
 from retry.http_client.ssrf_guard import SsrfGuard
 from retry.kafka.record_producer import Records
 from retry.scheduling.timers import entry_source as source
-from retry.scheduling.timers.callers import Problem, Quotas, bad_request
-from retry.scheduling.timers.read_model import View, WaitingTimer, cursor
+from retry.scheduling.timers.callers import Problem, Quotas, refuse_content
+from retry.scheduling.timers.read_model import View, WaitingTimer, build_cursor
 from retry.scheduling.timers.timer_request import TimerRequest
 from retry.telemetry.call_records import Called
 
@@ -102,7 +102,7 @@ class Timers:
         envelope = self._codec.encode(key, entry)
         if len(key) + len(envelope) > self._bytes_max:
             limit = f"the {self._bytes_max:,} bytes that the changelog takes"
-            raise bad_request(f"the timer is larger than {limit}; send a reference to its body")
+            raise refuse_content(f"the timer is larger than {limit}; send a reference to its body")
         timer = WaitingTimer(key, entry)
         await self._write(timer_id, key, envelope, timer)
         return TimerAnswer(_build_waiting(timer, None), new=True)
@@ -127,12 +127,12 @@ class Timers:
         try:
             at = base64.b64decode(after, b"-_", validate=True)
         except (binascii.Error, ValueError):
-            raise bad_request("cursor: it is none of a page before") from None
+            raise refuse_content("cursor: it is none of a page before") from None
         timers = self._view.between(from_ms, to_ms, at, team, rows_max + 1)
         for timer in timers:
             _demand_opened(timer)
         page = timers[:rows_max]
-        more = base64.urlsafe_b64encode(cursor(page[-1])).decode() if len(timers) > rows_max else None
+        more = base64.urlsafe_b64encode(build_cursor(page[-1])).decode() if len(timers) > rows_max else None
         return Page([_build_waiting(timer, self._view.last_call(timer.id)) for timer in page], more)
 
     def _find_visible_timer(self, team: str, timer_id: str) -> _Visible | None:
@@ -157,13 +157,13 @@ class Timers:
             async with asyncio.timeout(_VET_S):
                 await self._guard.vet_url(url, team)
         except UrlRefused as refused:
-            raise bad_request(f"url: {refused}") from None
+            raise refuse_content(f"url: {refused}") from None
         except (OSError, TimeoutError, LookupsBusy):
             # A host that is away may be back when it is called; it is checked again then.
             return
 
     async def _write(self, timer_id: str, key: bytes, envelope: bytes, timer: WaitingTimer | None) -> None:
-        partition = entry_keys.shard_of(source.hash_timer_id(timer_id), self._view.shards)
+        partition = entry_keys.find_shard(source.hash_timer_id(timer_id), self._view.shards)
         try:
             offset = await self._records.write_record(self._topic, partition, key, envelope)
         except RecordUnwritten:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from retry import clock
 from retry.delay_queue.envelopes import Entry
 from retry.kafka.interface import CommittedOffset, OffsetBounds, Partition
-from retry.kafka.record_limits import TopicLimits, batch_bytes, compressed_batch_bytes
+from retry.kafka.record_limits import TopicLimits, measure_batch, measure_compressed_batch
 from retry.record import Headers
 from retry.testing.kafka.group_coordinator import MemoryGroup
 from retry.testing.kafka.partition import MemoryPartition, MemoryRecord, Transaction, murmur2
@@ -112,7 +112,7 @@ class MemoryLog:
             return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"no topic {e.destination}")
         if partition >= len(self.topics[e.destination]):
             return KafkaError(KafkaError._UNKNOWN_PARTITION, f"no partition {partition}")
-        size = compressed_batch_bytes(e) if compressed else batch_bytes(e)
+        size = measure_compressed_batch(e) if compressed else measure_batch(e)
         if size > self.bytes_max[e.destination]:
             return KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
         if (e.destination, e.value) in self.invalid or (e.key is None and e.destination in self.needs_key):

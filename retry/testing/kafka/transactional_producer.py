@@ -14,7 +14,7 @@ from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
 from retry.kafka.group_member import read_committed_offset
 from retry.kafka.record_limits import OF_CONTENT, BatchSizeLimits
-from retry.kafka.refused_records import RehearsalResult, RehearsedRecord, Suspects, refusals
+from retry.kafka.refused_records import RehearsalResult, RehearsedRecord, Suspects, find_refusals
 from retry.testing.kafka.group_coordinator import Membership
 from retry.testing.kafka.log import MemoryLog, forbidden
 from retry.testing.kafka.partition import Transaction
@@ -87,7 +87,7 @@ class MemoryTransactionalProducer:
         sent = zip(entries, repeat(_ANY_PARTITION) if partitions is None else partitions, strict=False)
         records = [RehearsedRecord(n, *each) for n, each in enumerate(sent)]
         limits = BatchSizeLimits(compressed=self._compresses)
-        return refusals(records, lambda some: self._try_records(some, now_ms), limits, Deadline(_REHEARSE_S))
+        return find_refusals(records, lambda some: self._try_records(some, now_ms), limits, Deadline(_REHEARSE_S))
 
     def _try_records(self, records: list[RehearsedRecord], now_ms: int) -> RehearsalResult:
         if any(record.entry.destination in self._log.forbidden for record in records):

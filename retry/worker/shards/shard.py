@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from retry import clock
 from retry.delay_queue import control_records, entry_keys
-from retry.delay_queue.table.changelog_records import before_newer
+from retry.delay_queue.table.changelog_records import count_before_newer
 from retry.delay_queue.table.interface import DueEstimate, Table, TableDirectory, UnreadableRow
 from retry.delay_queue.table.table_state import Freshness
 from retry.delivery.admission import Admission
@@ -165,7 +165,7 @@ class Shard:
             self._break(str(error), unreadable=True)
         except EntryNewer as error:
             # Folded is all before it, so that a worker that can read it goes on from there.
-            readable = before_newer(rows)
+            readable = count_before_newer(rows)
             stop = records[readable].offset() or 0
             self._guarded_fold(records[:readable], stop)
             if self.phase is not Phase.BROKEN:
@@ -270,7 +270,7 @@ class Shard:
         if self.phase is not Phase.READY:
             return True
         try:
-            asked = control_records.stand(table.controls) or table.has_slices
+            asked = control_records.is_standing_request(table.controls) or table.has_slices
             ended = table.list_superseded(1) or table.expired_cancels(now_ms, 1)
             return not (asked or set(table.due_lanes(now_ms)) - entry_keys.HELD_LANES or ended)
         except TableUnreadable:

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from retry.analytics.advice.actions import PerRetry, choose_actions, follow_up
 from retry.analytics.advice.choose_attempts import Advice, choose
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
-from retry.analytics.advice.policy_rewrite import Advised, add_rules, amended_section
+from retry.analytics.advice.policy_rewrite import Advised, add_rules, list_amended_lines
 from retry.analytics.statistics import gamma_quantile
 
 Counted = Mapping[int, tuple[int, int]]
@@ -107,7 +107,7 @@ def test_what_is_copied_is_yaml_and_in_the_place_of_the_topic_it_is_the_new_file
 ) -> None:
     text, one = FILE + more, advised(1_000)._replace(team=team, topics=topics)
     new, added = add_rules(text, "p", [one])
-    section = amended_section(text, "p", one)
+    section = list_amended_lines(text, "p", one)
     assert bool(section) == bool(added)
     if section:
         copied = "\n".join(section)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from retry.analytics.episodes import share_of
+from retry.analytics.episodes import compute_share
 from tests.support.advice_worlds import (
     DAYS,
     FALSE,
@@ -80,7 +80,7 @@ def test_the_interval_of_a_share_holds_the_truth(name: str) -> None:
             # One outage in three outlasts every retry, and of the others more or less recovers.
             part = 0.0 if together and chance.random() < 1 / 3 else chance.choice(shares)
             counts.append((sum(chance.random() < part for _ in range(min(letters, 40))) * letters / min(letters, 40), letters))
-        low, _, high = share_of(counts)
+        low, _, high = compute_share(counts)
         covered += low <= truth * (2 / 3 if together else 1) <= high
     assert covered >= 186
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.analytics.advice.choose_attempts import KEEP, choose, round_delay
-from retry.analytics.advice.evidence import Cell, Evidence, survival
+from retry.analytics.advice.evidence import Cell, Evidence, compute_survival
 from retry.analytics.advice.prospect import Prospect
 from retry.analytics.advice.replay import Observed
 
@@ -146,7 +146,7 @@ def test_advice_from_generated_letters_keeps_the_recoveries_of_the_truth(chances
     before, after = 0.0, 0.0
     for seed in range(4):
         found = choose(made(chances, 2_000, seed))
-        left = survival(chances)
+        left = compute_survival(chances)
         recovers, kept = 1 - left[-1], 1 - left[found.attempts]
         assert kept >= 0.99 * recovers
         before, after = before + sum(left[:-1]), after + sum(left[: found.attempts])

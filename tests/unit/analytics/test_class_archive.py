@@ -29,10 +29,10 @@ def java(writes: bytes | None) -> Callable[[str], None]:
 
 
 def test_what_was_made_is_found_and_java_is_told_to_use_it() -> None:
-    assert (spark_session.find_archive(), spark_session.java_options()) == (None, "")
+    assert (spark_session.find_archive(), spark_session.build_java_options()) == (None, "")
     made = spark_session.create_archive(java(b"classes"))
     assert spark_session.find_archive() == made
-    assert f'-XX:SharedArchiveFile="{made}" -Xshare:auto' in spark_session.java_options()
+    assert f'-XX:SharedArchiveFile="{made}" -Xshare:auto' in spark_session.build_java_options()
 
 
 def test_a_file_that_was_cut_off_is_none() -> None:
@@ -85,10 +85,10 @@ def test_a_cache_that_cannot_be_written_or_found_is_said_and_no_session_ends_of_
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(RetryError, match="name another folder as XDG_CACHE_HOME"):
         spark_session.create_archive(java(b"classes"))
-    assert spark_session.java_options() == ""
+    assert spark_session.build_java_options() == ""
 
     def nowhere() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr("retry.analytics.spark_session.cache_dir", nowhere)
-    assert spark_session.java_options() == ""
+    monkeypatch.setattr("retry.analytics.spark_session.find_cache_dir", nowhere)
+    assert spark_session.build_java_options() == ""

@@ -10,7 +10,7 @@ from retry.analytics.advice.choose_attempts import choose
 from retry.analytics.advice.compare import compare_policies, format_comparison
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
 from retry.analytics.advice.replay import Start
-from retry.analytics.advice.summary import advice_by_kind, saving, worth
+from retry.analytics.advice.summary import choose_advice_by_kind, make_advice_rows, sum_saving
 from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
 
@@ -56,15 +56,15 @@ def test_a_name_cannot_leave_its_line() -> None:
 
 
 def test_advice_is_in_rows_where_most_is_saved_first() -> None:
-    advice = advice_by_kind(EVIDENCE)
-    rows = worth(EVIDENCE, advice)
+    advice = choose_advice_by_kind(EVIDENCE)
+    rows = make_advice_rows(EVIDENCE, advice)
     assert [(row["exception"], row["verdict"], row["attempts"]) for row in rows] == [
         ("Timeout", "fewer", 1),
         (None, "unknown", 1),
     ]
     assert [hazard["hazard"] for hazard in rows[0]["hazards"]] == [0.5, 0, 0]
     assert all(h["hazard_low"] <= h["hazard"] <= h["hazard_high"] for row in rows for h in row["hazards"])
-    assert saving(advice) == {"retries": 1_000, "of": 2_010, "share": pytest.approx(1_000 / 2_010), "kept_low": 0.99}
-    assert saving({}) == {"retries": 0, "of": 0, "share": 0.0, "kept_low": 0.99}
+    assert sum_saving(advice) == {"retries": 1_000, "of": 2_010, "share": pytest.approx(1_000 / 2_010), "kept_low": 0.99}
+    assert sum_saving({}) == {"retries": 0, "of": 0, "share": 0.0, "kept_low": 0.99}
     assert json.loads(json.dumps(rows)) == rows
     assert choose(EVIDENCE[Kind("shop", None)]).missing == 90

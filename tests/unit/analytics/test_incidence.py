@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from retry.analytics.statistics import Incidence, Step, Z, cumulative
+from retry.analytics.statistics import Incidence, Step, Z, compute_curves
 from tests.fixtures.make_incidence import FILE, WAYS
 
 Lives = Sequence[tuple[int, str]]
@@ -31,7 +31,7 @@ def steps(lives: Lives) -> tuple[list[int], list[Step]]:
 
 def curves(lives: Lives) -> tuple[list[int], list[Incidence]]:
     times, counted = steps(lives)
-    return times, list(cumulative(counted, WAYS))
+    return times, list(compute_curves(counted, WAYS))
 
 
 def exact(lives: Lives) -> dict[tuple[int, str], tuple[Fraction, Fraction]]:
@@ -73,7 +73,7 @@ def test_the_curves_are_those_of_the_definition_in_fractions(lives: Lives) -> No
 
 def test_parked_letters_can_no_longer_recover() -> None:
     # Of 100 letters 20 are parked at the first failure, 40 recover at the first retry, of 40 all others at the second.
-    (*_, last) = cumulative([Step(100, {"parked": 20}), Step(80, {"recovered": 40}), Step(40, {"recovered": 40})], WAYS)
+    (*_, last) = compute_curves([Step(100, {"parked": 20}), Step(80, {"recovered": 40}), Step(40, {"recovered": 40})], WAYS)
     assert [last.parts[way].likely for way in WAYS] == pytest.approx([0.8, 0.2, 0])
     assert last.failing.likely == 0
 
@@ -90,7 +90,7 @@ def test_without_other_ways_it_is_the_curve_of_kaplan_and_meier() -> None:
 
 
 def test_where_all_go_one_way_the_interval_is_wilsons() -> None:
-    ((none,), (every,)) = (list(cumulative([Step(10, {way: 10})], WAYS)) for way in ("parked", "recovered"))
+    ((none,), (every,)) = (list(compute_curves([Step(10, {way: 10})], WAYS)) for way in ("parked", "recovered"))
     assert (none.parts["recovered"].low, round(none.parts["recovered"].high, 4)) == (0, 0.2775)
     assert (round(every.parts["recovered"].low, 4), every.parts["recovered"].high) == (0.7225, 1)
 

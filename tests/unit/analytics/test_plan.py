@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
 from retry.analytics.advice.replay import plan_delays
-from retry.analytics.advice.summary import advice_by_kind
+from retry.analytics.advice.summary import choose_advice_by_kind
 from retry.policies.policy_file import parse
 
 FILE = """\
@@ -52,7 +52,7 @@ def test_jitter_shows() -> None:
 def test_attempts_that_the_file_has_and_nobody_has_seen_are_not_taken_away() -> None:
     kind = Kind("shop", "X", ("a.DLT",))
     evidence = {kind: Evidence.from_cells([Cell(1, 60_000, 600, 400), Cell(2, 60_000, 0, 400)])}
-    assert advice_by_kind(evidence)[kind].attempts == 1
-    assert advice_by_kind(evidence, plan_delays(parse(FILE, "p"), evidence, {}))[kind].verdict == "keep"
+    assert choose_advice_by_kind(evidence)[kind].attempts == 1
+    assert choose_advice_by_kind(evidence, plan_delays(parse(FILE, "p"), evidence, {}))[kind].verdict == "keep"
     two = FILE.replace("max_attempts: 3", "max_attempts: 2")
-    assert advice_by_kind(evidence, plan_delays(parse(two, "p"), evidence, {}))[kind].attempts == 1
+    assert choose_advice_by_kind(evidence, plan_delays(parse(two, "p"), evidence, {}))[kind].attempts == 1

@@ -8,7 +8,7 @@ import pytest
 
 from retry.analytics.advice.evidence import OTHER, Cell, Evidence, Kind, may_be_pooled, pool_evidence
 from retry.analytics.advice.policy_rewrite import add_rules, list_advice
-from retry.analytics.advice.summary import advice_by_kind, worth
+from retry.analytics.advice.summary import choose_advice_by_kind, make_advice_rows
 from retry.dead_letters.failure import Failure
 from retry.policies.policy_file import parse
 from tests.support.downstream import HOUR_MS, World, cells, steps
@@ -38,11 +38,11 @@ def attempts(text: str, topic: str) -> int:
 def test_a_topic_that_recovers_late_is_not_told_what_is_true_of_another() -> None:
     # Of one exception, thousands that only ever recover at once, and forty of another topic that all do at the third attempt.
     strata = {stratum("a"): counted((3_000, 2_000), (0, 2_000), (0, 2_000)), stratum("b"): counted((0, 40), (0, 40), (40, 0))}
-    advice = advice_by_kind(pool_evidence(strata))
+    advice = choose_advice_by_kind(pool_evidence(strata))
     assert {kind.topics: each.verdict for kind, each in advice.items()} == {("a.DLT",): "fewer", ("b.DLT",): "unknown"}
     text, added = add_rules(FILE, "p", list_advice(advice, {("shop", topic, "X"): False for topic in ("a.DLT", "b.DLT")}))
     assert (added, attempts(text, "a.DLT"), attempts(text, "b.DLT")) == (1, 1, 3)
-    assert [row["where"] for row in worth(pool_evidence(strata), advice)] == ["a.DLT", "b.DLT"]
+    assert [row["where"] for row in make_advice_rows(pool_evidence(strata), advice)] == ["a.DLT", "b.DLT"]
 
 
 def test_topics_that_do_not_differ_are_judged_together() -> None:
@@ -67,7 +67,7 @@ def test_where_policies_of_one_topic_differ_each_has_its_rule() -> None:
         stratum("a", "shop/a.DLT"): counted((500, 500), (0, 500), (0, 500)),
         stratum("a", "shop/a.DLT#1"): counted((0, 500), (0, 500), (400, 100)),
     }
-    advice = advice_by_kind(pool_evidence(strata))
+    advice = choose_advice_by_kind(pool_evidence(strata))
     changed, added = add_rules(text, "p", list_advice(advice, {("shop", "a.DLT", "X"): False}))
     assert (added, attempts(changed, "a.DLT")) == (1, 1)
     slow = Failure(exception="X", message="slow")
@@ -78,7 +78,7 @@ def test_where_policies_of_one_topic_differ_each_has_its_rule() -> None:
 def test_of_kinds_that_are_not_told_apart_nothing_is_advised() -> None:
     kinds = {Kind("shop", name, ("a.DLT",), ("shop/a.DLT",)): counted((0, 500), (0, 500), (0, 500)) for name in ("X", OTHER)}
     told = dict.fromkeys((("shop", "a.DLT", "X"), ("shop", "a.DLT", OTHER)), False)
-    advice = advice_by_kind(pool_evidence(kinds))
+    advice = choose_advice_by_kind(pool_evidence(kinds))
     assert {kind.exception: each.verdict for kind, each in advice.items()} == {"X": "fewer", OTHER: "unknown"}
     assert {each.exception for each in list_advice(advice, told)} == {"X"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
-from retry.analytics.advice.replay import Expected, Start, replay, unjudged_rules
+from retry.analytics.advice.replay import Expected, Start, list_unjudged_rules, replay
 from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
 
@@ -129,4 +129,4 @@ def test_an_attempt_without_end_comes_to_one() -> None:
 
 def test_rules_that_cannot_be_judged_are_named() -> None:
     rules = "[{message: 'a', park: true}, {exception: x}, {headers: {h: v}}, {stage: s}, {null_value: true}, {attempt: 2}]"
-    assert unjudged_rules(registry(CONSTANT, rules), [start()]) == ["shop/d#1", "shop/d#3", "shop/d#4", "shop/d#5"]
+    assert list_unjudged_rules(registry(CONSTANT, rules), [start()]) == ["shop/d#1", "shop/d#3", "shop/d#4", "shop/d#5"]

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from retry.analytics.compact import FULL_BYTES, SMALL_BYTES, count_files, small_by_folder
+from retry.analytics.compact import FULL_BYTES, SMALL_BYTES, choose_small_files, count_files
 from retry.analytics.file_list import Listed
 
 
@@ -39,7 +39,7 @@ def test_what_is_made_of_a_folder_is_bounded_and_no_file_of_it_is_small() -> Non
 
 
 def _names(files: list[Listed], most: int) -> list[list[str]]:
-    return [[each.name for each in folder] for folder in small_by_folder(files, most)]
+    return [[each.name for each in folder] for folder in choose_small_files(files, most)]
 
 
 def _file(name: str, size: int = 1) -> Listed:

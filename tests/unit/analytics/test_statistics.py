@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.analytics.statistics import Rate, chance, differ, gamma_quantile, more_often, weight_rates
+from retry.analytics.statistics import (
+    Rate,
+    chance,
+    compute_difference_chance,
+    compute_more_often_chance,
+    gamma_quantile,
+    weight_rates,
+)
 
 COUNTS = st.tuples(st.integers(0, 25), st.integers(1, 25)).map(lambda each: (min(each), max(each)))
 
@@ -49,13 +56,15 @@ def test_the_exact_test_is_the_sum_of_the_tables(one: tuple[int, int], other: tu
         n: Fraction(math.comb(one[1], n) * math.comb(other[1], events - n), math.comb(trials, events))
         for n in range(max(0, events - other[1]), min(events, one[1]) + 1)
     }
-    assert differ(one, other) == pytest.approx(float(sum(each for each in tables.values() if each <= tables[one[0]])))
-    assert more_often(one, other) == pytest.approx(float(sum(each for n, each in tables.items() if n >= one[0])))
+    assert compute_difference_chance(one, other) == pytest.approx(
+        float(sum(each for each in tables.values() if each <= tables[one[0]]))
+    )
+    assert compute_more_often_chance(one, other) == pytest.approx(float(sum(each for n, each in tables.items() if n >= one[0])))
 
 
 def test_the_lady_tasting_tea() -> None:
     # R. A. Fisher, "The Design of Experiments", 1935: three of four cups, one of four.
-    assert more_often((3, 4), (1, 4)) == pytest.approx(17 / 70)
+    assert compute_more_often_chance((3, 4), (1, 4)) == pytest.approx(17 / 70)
 
 
 @given(st.integers(0, 500), st.integers(1, 500))

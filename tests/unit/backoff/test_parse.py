@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff import Constant, Exponential, Linear, PolicyInvalid, Steps, duration_ms, duration_text
-from backoff.parse import DEFAULT, curve, policy
+from backoff.parse import DEFAULT, parse_curve, policy
 from backoff.policy import JITTERS
 
 
@@ -53,7 +53,7 @@ def test_a_duration_survives_being_written_and_read(ms):
     ],
 )
 def test_a_curve_is_what_the_mapping_says(mapping, expected):
-    assert curve(mapping) == expected
+    assert parse_curve(mapping) == expected
 
 
 EXPONENTIAL = {"kind": "exponential", "delay": "1s", "factor": 2}
@@ -142,5 +142,5 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_
 )
 def test_no_mapping_makes_any_other_error_and_no_curve_is_unusable(mapping):
     with contextlib.suppress(PolicyInvalid):
-        made = curve(mapping)
+        made = parse_curve(mapping)
         assert 0 <= made(1) <= made(10**6) <= made.max_delay_ms or isinstance(made, Steps)

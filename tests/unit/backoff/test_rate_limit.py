@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff import Bucket, Limit, PolicyInvalid
-from backoff.parse import rate
+from backoff.parse import parse_rate
 
 HOUR_MS = 3_600_000
 TEN = Limit(tokens=10, period_ms=1_000)
@@ -19,8 +19,8 @@ TEN = Limit(tokens=10, period_ms=1_000)
      ("1/31d", 1, 31 * 24 * HOUR_MS), ("1000000/1s", 1_000_000, 1_000), ("5/1m30s", 5, 90_000), ("007/h", 7, HOUR_MS)],
 )  # fmt: skip
 def test_rates_as_people_write_them(text, tokens, period_ms):
-    assert rate(text) == Limit(tokens, period_ms)
-    assert rate(Limit(tokens, period_ms).format_limit()) == Limit(tokens, period_ms)
+    assert parse_rate(text) == Limit(tokens, period_ms)
+    assert parse_rate(Limit(tokens, period_ms).format_limit()) == Limit(tokens, period_ms)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_rates_as_people_write_them(text, tokens, period_ms):
 )  # fmt: skip
 def test_anything_else_is_no_rate(value, reason):
     with pytest.raises(PolicyInvalid) as refused:
-        rate(value, "teams.pay.rate")
+        parse_rate(value, "teams.pay.rate")
     assert refused.value.path == "teams.pay.rate"
     assert reason in refused.value.reason
 

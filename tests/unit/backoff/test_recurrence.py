@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from backoff import PolicyInvalid
 from backoff.cron import Cron
-from backoff.recurrence import ALL, MISFIRES, ONCE, SKIP, find_first_run, find_next_run, passed_over
+from backoff.recurrence import ALL, MISFIRES, ONCE, SKIP, find_first_run, find_next_run, is_passed_over
 
 BERLIN = "Europe/Berlin"
 
@@ -47,7 +47,7 @@ def after(plan, now_ms, up_to=1_000):
     while found and found[0] <= now_ms:
         due_ms, run = found
         plan = replace(plan, run=run)
-        if not passed_over(plan, due_ms, now_ms):
+        if not is_passed_over(plan, due_ms, now_ms):
             made.append(found)
         assert len(made) <= up_to
         found = find_next_run(plan, due_ms, now_ms)
@@ -119,9 +119,9 @@ def test_0_14_what_is_made_after_downtime_is_bounded_and_then_the_grid_goes_on(m
     assert due_ms == 5 + run * every_ms
     waiting = (now_ms - 5) // every_ms - 1  # that are due, beside the one that is made just now
     if not missed:
-        assert run == 2 and not passed_over(plan, 5 + every_ms, now_ms)
+        assert run == 2 and not is_passed_over(plan, 5 + every_ms, now_ms)
         return
-    assert passed_over(plan, 5 + every_ms, now_ms) is (misfire == SKIP)
+    assert is_passed_over(plan, 5 + every_ms, now_ms) is (misfire == SKIP)
     left = max(0, waiting + 2 - run)
     assert left == (min(waiting, most - 1) if misfire == ALL else 0)
 
@@ -224,9 +224,9 @@ def test_once_is_one_run_and_may_be_passed_over():
     plan = Plan(run=0, start_ms=70_000)
     assert find_first_run(plan, 10**12) == (70_000, 0)
     assert find_next_run(plan, 70_000, 70_000) is None
-    assert not passed_over(plan, 70_000, 10**12)
+    assert not is_passed_over(plan, 70_000, 10**12)
     skipping = replace(plan, misfire=SKIP)
-    assert passed_over(skipping, 70_000, 130_001) and not passed_over(skipping, 70_000, 130_000)
+    assert is_passed_over(skipping, 70_000, 130_001) and not is_passed_over(skipping, 70_000, 130_000)
 
 
 @given(st.sampled_from(["*/5 * * * *", "0 0 * * *", "0 3 * * SUN"]), st.integers(0, 4_000_000_000_000))

@@ -20,7 +20,7 @@ from retry.errors import ActionRefused
 from retry.operations import cluster, control_requests
 from retry.operations.act import preview, start
 from retry.operations.act.choose import Chosen
-from retry.operations.act.options import ramp
+from retry.operations.act.options import choose_ramp
 from retry.operations.act.preview import Preview
 from retry.operations.act.request import Request
 from retry.operations.act.start import PREVIEW_MS_MAX
@@ -93,7 +93,7 @@ def test_a_preview_before_which_somebody_sat_too_long_is_not_started(monkeypatch
     monkeypatch.setattr(control_requests, "ShardNumbers", lambda _: shards)
     monkeypatch.setattr(cluster, "Cluster", lambda _: None)
     monkeypatch.setattr(start, "demand_readiness", lambda *_: None)
-    monkeypatch.setattr(act, "registry_of", lambda _: Registry())
+    monkeypatch.setattr(act, "load_workers_policies", lambda _: Registry())
     monkeypatch.setattr(preview, "preview", previewed)
     done = CliRunner().invoke(main, ["act", "park", "team:a", "--yes", "--file", "policies.yaml"])
     assert (done.exit_code, shards.log.read("changelog")) == (3, []), done.output
@@ -115,7 +115,7 @@ def test_options_are_what_is_asked_for(tmp_path: Path) -> None:
 
 def test_many_letters_that_are_due_now_go_in_steps_unless_somebody_says_otherwise() -> None:
     def asked(kind: str, letters: int, **given: Any) -> Ramp | None:
-        return ramp(kind, parse_options({**OPTIONS, **given}), letters)
+        return choose_ramp(kind, parse_options({**OPTIONS, **given}), letters)
 
     assert asked("retry", 1_000) is None
     assert asked("retry", 1_001) == Ramp(0.9, [1, 2, 5, 20, 50, 200, 723], 10_000, 120_000)

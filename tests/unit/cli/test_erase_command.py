@@ -33,7 +33,7 @@ class Around:
         monkeypatch.setattr(control_requests, "ShardNumbers", lambda _: SimpleNamespace(admin=None))
         monkeypatch.setattr(start, "demand_readiness", lambda *_: None)
         monkeypatch.setattr(told, "find_remnants", lambda *_: remains)
-        monkeypatch.setattr(module, "registry_of", lambda _: Registry())
+        monkeypatch.setattr(module, "load_workers_policies", lambda _: Registry())
         monkeypatch.setattr(module, "_preview", self._preview)
         monkeypatch.setattr(module, "start_action", self._start)
         monkeypatch.setattr(operations, "list_compacted", lambda *_: list(compacted))

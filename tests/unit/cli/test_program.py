@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from retry.__main__ import main
 from retry.cli.contexts import apply_context, read_contexts
 from retry.errors import SettingsInvalid
-from retry.settings import from_environment
+from retry.settings import read_settings
 
 CONTEXTS = """
 contexts:
@@ -84,7 +84,7 @@ def test_the_environment_goes_before_the_context_that_is_in_use(config: Path) ->
     assert "* prod" in run("context", "list").output
     os.environ["RETRY_APP_ID"] = "mine"
     assert run("size", "--rate", "1", "--delay", "1s").exit_code == 0
-    found = from_environment()
+    found = read_settings()
     assert (found.bootstrap_servers, found.app_id, found.shards) == ("broker-1:9092,broker-2:9092", "mine", 16)
     assert found.kafka == {"security.protocol": "SASL_SSL"}
 

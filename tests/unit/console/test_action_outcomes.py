@@ -11,7 +11,7 @@ from retry.console.folding.attempts import SETTLE_MS
 from retry.console.reading import action_outcomes, letters
 from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
 from retry.delay_queue.action_records import Action, Tally
-from retry.delay_queue.ramp_records import Ramp, Step, failed_row
+from retry.delay_queue.ramp_records import Ramp, Step, build_failed_row
 from retry.delivery.ramp import StepCounts
 from retry.operations.act.overview import ActionOverview
 from retry.operations.letter_filter.parse import parse
@@ -131,6 +131,6 @@ def test_of_a_step_that_workers_saw_passed_all_is_known_also_before_a_sample_say
 
 
 def test_the_filter_finds_what_workers_have_marked_of_a_ramp(replica: GivenReplica) -> None:
-    row = failed_row(ID, 3, int(LETTERS[5].lineage, 16), NOW_MS, team=7)
+    row = build_failed_row(ID, 3, int(LETTERS[5].lineage, 16), NOW_MS, team=7)
     replica.fold(OWN.changelog, (row["key"], row["value"]), *(letter.waits(NOW_MS + 1) for letter in LETTERS))
     assert failed_again(replica) == [LETTERS[5].lineage]

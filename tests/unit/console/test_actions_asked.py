@@ -61,7 +61,7 @@ class Kafka:
         monkeypatch.setattr(actions, "Cluster", lambda _: None)
         monkeypatch.setattr(actions, "preview", self.preview)
         monkeypatch.setattr(actions.start, "start", self.start)
-        monkeypatch.setattr(actions.overview, "overviews", lambda _: self.standing)
+        monkeypatch.setattr(actions.overview, "list_overviews", lambda _: self.standing)
 
     def preview(self, _settings: Any, _registry: Any, request: Any, selects: Any, now_ms: int, *_: Any, **__: Any) -> Preview:
         each = {"state": "waiting", "name": "1/orders.DLT/0/1", "source": None, "value": b'{"card": 4711}'}
@@ -406,7 +406,7 @@ def test_what_is_selected_on_another_page_comes_into_the_form(console: ActingCon
 
 
 def test_a_held_action_says_why_and_what_each_step_has_come_to(console: ActingConsole) -> None:
-    head = action_records.head_key(bytes.fromhex("00000000000000aa"))
+    head = action_records.build_head_key(bytes.fromhex("00000000000000aa"))
     action = Action("retry", "ann", NOW_MS, [1, 0], 3, filter="team:shop", teams=["shop"], ramp=Ramp(0.9, [1, 2], 10, 20))
     hold = Order("<b>worker</b>", NOW_MS + 5, "step 1 of 2: too few recover")
     console.replica.control_records[0] = {head: action_records.encode(action), head + b"/held": action_records.encode(hold)}
@@ -479,7 +479,7 @@ def test_every_page_shows_ramps_that_are_not_done_to_who_may_see_them(
 
 def test_what_can_be_ordered_comes_and_goes_with_the_part_that_is_kept_fresh(console: ActingConsole) -> None:
     action_id, looks = "00000000000000ab", Viewer("vic", {"shop": Role.VIEWER})
-    head = action_records.head_key(bytes.fromhex(action_id))
+    head = action_records.build_head_key(bytes.fromhex(action_id))
     action = Action("discard", "ann", NOW_MS, [3], 3, filter="team:shop", teams=["shop"])
     console.replica.control_records = [{head: action_records.encode(action)}]
     fresh = lambda viewer: console.console.live._parts["action"](viewer.sight(), action_id)  # noqa: E731
@@ -499,7 +499,7 @@ def test_each_letter_of_an_action_is_told_and_no_cell_is_a_formula(
     console: ActingConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     action_id = "00000000000000ac"
-    head = action_records.head_key(bytes.fromhex(action_id))
+    head = action_records.build_head_key(bytes.fromhex(action_id))
     action = Action("redirect", "ann", NOW_MS, [2], 2, filter="team:shop", teams=["shop"])
     console.replica.control_records = [{head: action_records.encode(action)}]
     results = [

@@ -11,7 +11,7 @@ import pytest
 from retry.console.reading.lists import AuditedAction, load_audited_actions
 from retry.console.rows import AuditRow, Page, Scope
 from retry.console.web.rights import Role, Viewer
-from retry.operations.act.audit import PERSON_KEY, AuditLetter, AuditRecord, by_person
+from retry.operations.act.audit import PERSON_KEY, AuditLetter, AuditRecord, encode_person_act
 from tests.support.acting_console import ActingConsole
 from tests.support.plans import registry_of
 from tests.support.replicas import NOW_MS, OWN, GivenReplica
@@ -38,8 +38,8 @@ def replica(tmp_path: Path) -> GivenReplica:
     """Two actions whose transactions lie among each other, an order, and what somebody was shown."""
     made = GivenReplica(tmp_path, registry_of(POLICIES))
     made.finish()
-    order = by_person("hold", "eve", "bank is slow", NOW_MS + 35, [], ["payments"], RETRIED)
-    shown = by_person("reveal", "joe", "", NOW_MS + 60, ["1/orders.DLT/0/7"], ["payments"])
+    order = encode_person_act("hold", "eve", "bank is slow", NOW_MS + 35, [], ["payments"], RETRIED)
+    shown = encode_person_act("reveal", "joe", "", NOW_MS + 60, ["1/orders.DLT/0/7"], ["payments"])
     made.fold(
         OWN.audit, done(RETRIED, 10, "orders.DLT", "done", "done", "gone"),
         done(DISCARDED, 20, "refunds.DLT", "done", kind="discard"),

@@ -254,6 +254,6 @@ def test_two_groups_of_a_class_with_near_messages_are_offered_until_somebody_say
     assert (pair.cause, pair.into.message, pair.into.letters, pair.other.letters) == ("a.A", alike[0], 3, 1)
     assert (pair.into.teams, len(replica.groups())) == (("payments",), 4)
     assert replica.group_page(GroupsQuery(frozenset({"nobody"}), EVERYTHING)).lookalikes == ()
-    note(replica, notes.apart_key(pair.other.id, pair.into.id), Apart("ann", 1))
+    note(replica, notes.build_apart_key(pair.other.id, pair.into.id), Apart("ann", 1))
     assert replica.group_page(GroupsQuery(None, EVERYTHING)).lookalikes == ()
     assert replica.unreadable == 0

@@ -10,7 +10,7 @@ import pytest
 
 from retry.console.acting.standing_actions import count_new_failures
 from retry.delay_queue.action_records import Action, Tally
-from retry.operations.act.action_report import count_arrived, without_state
+from retry.operations.act.action_report import count_arrived, remove_state_terms
 from retry.operations.act.overview import ActionOverview
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import Filter
@@ -68,4 +68,4 @@ def test_the_command_counts_the_same_without_a_replica(teams: list[str], count: 
     ],
 )  # fmt: skip
 def test_what_is_said_of_states_is_left_out(words: str, left: str) -> None:
-    assert str(without_state(parse(words))) == left
+    assert str(remove_state_terms(parse(words))) == left

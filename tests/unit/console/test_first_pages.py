@@ -18,7 +18,7 @@ from retry.console.reading.payloads import Scanned
 from retry.console.rows import Freshness, Held, Scope
 from retry.console.web import letter as web_letter
 from retry.console.web import letters
-from retry.console.web.now import sentence
+from retry.console.web.now import describe_now
 from retry.console.web.rights import Granted, Role, Sight, make_token
 from retry.delay_queue import entry_keys
 from retry.errors import BrokersUnreachable, CursorStale, RebuildInProgress, RecordUnwritten
@@ -45,7 +45,7 @@ def test_the_first_sentence_says_what_matters() -> None:
     now = replica.load_now(None)
     paused = Held("pause", "team", "payments", NOW_MS, None, "bank is down", "ann")
     held = Held("action", "retry", "abc", NOW_MS, None, "", "ann")
-    of = lambda **fields: sentence(type(now)(**{  # noqa: E731
+    of = lambda **fields: describe_now(type(now)(**{  # noqa: E731
         **{name: getattr(now, name) for name in now.__slots__}, "waiting": 0, "parked": 0, "new_groups": 0, "held": (), **fields,
     }))  # fmt: skip
     assert of() == "Nothing waits."
@@ -252,7 +252,7 @@ def test_the_letter_that_another_waits_behind_is_the_first_of_its_key_and_team()
     made = served(replica)
     head = web_letter._head(made.console, behind)
     assert head is not None
-    assert str(entry_keys.source(head)) == "10/orders.DLT/0/77"
+    assert str(entry_keys.read_source(head)) == "10/orders.DLT/0/77"
     assert str(replica.asked[-1][1]) == "topic:orders.DLT key:k state:waiting"
     assert web_letter._head(made.console, letter(1)) is None
     replica.rows = []

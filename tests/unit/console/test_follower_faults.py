@@ -33,7 +33,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
     def look(*_: object) -> Sources:
         raise raised.pop(0) if len(raised) > 1 else raised[0]
 
-    monkeypatch.setattr(client_config, "admin", lambda _settings: None)
+    monkeypatch.setattr(client_config, "connect_admin", lambda _settings: None)
     monkeypatch.setattr(folds, "find_sources", look)
     monkeypatch.setattr(following, "_AGAIN_S", 0.01)
     return raised

@@ -61,7 +61,7 @@ def mixed() -> list[Waits]:
     usual = [waits(n) for n in range(MANY)]
     ordered = [waits(1_000 + n, topic="keyed.DLT", key=b"o%d" % (n % 3)) for n in range(9)]
     key, entry = waits(2_000)
-    stem = entry_keys.key_stem("orders.DLT", 0)
+    stem = entry_keys.build_key_stem("orders.DLT", 0)
     number = entry_keys.number_letter(2_001, 3)
     odd = [
         waits(2_002, (names.PARKED_REASON, b"rule")), waits(2_003, destination=DISCARDED),
@@ -75,8 +75,8 @@ def mixed() -> list[Waits]:
         (entry_keys.build_key(NOW_MS, stem, 2_017), entry), (entry_keys.build_key(NOW_MS, stem, 2_018, entry_keys.NULLS), entry),
         (entry_keys.make_held_key(key), entry),
     ]  # fmt: skip
-    lane = entry_keys.named_lane("tasks", "schedules", "out")
-    named = entry_keys.named_key(NOW_MS, bytes(16), 1, entry_keys.key_stem("schedules", 0), 1, lane)
+    lane = entry_keys.build_named_lane("tasks", "schedules", "out")
+    named = entry_keys.build_named_key(NOW_MS, bytes(16), 1, entry_keys.build_key_stem("schedules", 0), 1, lane)
     sealed_key, sealed = waits(2_019)
     return [
         *((place, packed(each)) for place, each in (*usual, *ordered, *odd)), block_of(12), block_of(5, first=100),

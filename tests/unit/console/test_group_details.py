@@ -140,7 +140,7 @@ def act(
     """The head of an action, and what the audit says of its first three letters; its id."""
     action_id = number.to_bytes(8, "big")
     head = Action("retry", "ana", NOW_MS - number, [1, 0], members, filter=words, teams=list(teams), reason="again")
-    replica.fold(OWN.changelog, (action_records.head_key(action_id), action_records.encode(head)))
+    replica.fold(OWN.changelog, (action_records.build_head_key(action_id), action_records.encode(head)))
     letters = [AuditLetter("done", f"orders.DLT/0/{n}") for n in range(2)] + [AuditLetter("gone", "orders.DLT/0/9")]
     row = AuditRecord(action_id.hex(), "retry", "ana", NOW_MS - number, 0, letters, "again", list(teams))
     replica.fold(OWN.audit, (action_id.hex().encode(), msgspec.json.encode({"v": 1, **msgspec.to_builtins(row)})))
@@ -193,6 +193,6 @@ def test_an_action_that_only_just_began_is_told(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, entry(1, headers=failure("a.A")))
     group = of_this(replica)
     head = Action("retry", "ana", NOW_MS, [1, 0], 3, filter=f"group:{group}", teams=["payments"])
-    replica.fold(OWN.changelog, (action_records.head_key(b"12345678"), action_records.encode(head)))
+    replica.fold(OWN.changelog, (action_records.build_head_key(b"12345678"), action_records.encode(head)))
     (told_of,) = details(replica, group).before
     assert (told_of.what, told_of.letters, told_of.done) == ("retry", 3, 0)

@@ -74,7 +74,7 @@ def console() -> Served:
     replica.audited = [AuditRow(NOW_MS, _IDS["id"], "discard", FOREIGN, FOREIGN, 0, 1, 1, {}, (FOREIGN,), FOREIGN)]
     action = Action("discard", FOREIGN, NOW_MS, [1], 1, filter=f"team:{FOREIGN}", teams=[FOREIGN])
     pause = control_records.pause_key("team", FOREIGN), control_records.encode(Pause(NOW_MS, FOREIGN, None, FOREIGN))
-    head = action_records.head_key(bytes.fromhex(_IDS["id"])), action_records.encode(action)
+    head = action_records.build_head_key(bytes.fromhex(_IDS["id"])), action_records.encode(action)
     replica.control_records = [dict([head, pause])]
     replica.notes.standing[_IDS["id"]] = [("c1", FOREIGN, FOREIGN, 1)]
     told = Told(NOW_MS, f"New failure: {FOREIGN}", f"/failures/{_IDS['id']}")
@@ -101,10 +101,10 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     for what in overview.ORDERS:
         monkeypatch.setitem(overview.ORDERS, what, lambda *_: None)
     monkeypatch.setattr(actions.start, "demand_readiness", lambda *_: None)
-    monkeypatch.setattr(actions.start, "undoing", _refuses)
+    monkeypatch.setattr(actions.start, "build_undo", _refuses)
     monkeypatch.setattr(other_entries, "_demand_brokers", lambda _: None)
     for history in (other_entries, other_entries.search):
-        monkeypatch.setattr(history, "newest_records", _sent)
+        monkeypatch.setattr(history, "read_newest_records", _sent)
 
 
 def _refuses(*_: object) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from retry.console.acting import api_answers
 from retry.console.rows import BreakerState, WorkerState
 from retry.console.web.now import OverdueLane
-from retry.console.web.workers import LookedUp, Workers, silences, silent_workers
+from retry.console.web.workers import LookedUp, Workers, list_silences, watch_silent_workers
 from retry.errors import BrokersUnreachable
 from retry.kafka import consumer_groups
 from tests.support.console import NOW_MS, FakeReplica, letter, served
@@ -52,7 +52,7 @@ def test_no_worker_is_seen_since_the_first_look_that_found_none(monkeypatch: Any
     made.console.clock_ms = lambda: now[0]
     monkeypatch.setattr(made.console, "cluster", lambda: SimpleNamespace(admin=None, names=SimpleNamespace(table_group="t")))
     monkeypatch.setattr(consumer_groups, "count_members", lambda _admin, _group: members[0])
-    look = silent_workers(made.console)._look
+    look = watch_silent_workers(made.console)._look
     first = look(Workers(None))
     now[0] = 2_000
     second = look(first)
@@ -66,12 +66,12 @@ def worker(name: str = "w1", *, silent: bool = False, ended: bool = False, at_ms
 
 def test_one_silent_worker_of_several_is_told_and_since_when() -> None:
     running, group = worker("w2"), Workers(1)
-    assert silences([running, worker("w3", ended=True)], group) == []
-    (told,) = silences([worker(silent=True), running], group)
+    assert list_silences([running, worker("w3", ended=True)], group) == []
+    (told,) = list_silences([worker(silent=True), running], group)
     assert (told.text.startswith("Worker w1 on host of w1 is silent. What waits in its 3 shards"), told.since_ms) == (
         True, NOW_MS - 60_000
     )  # fmt: skip
-    (hidden,) = silences([worker("", silent=True), running], Workers(None))
+    (hidden,) = list_silences([worker("", silent=True), running], Workers(None))
     assert hidden.text.startswith("A worker is silent.")
 
 
@@ -82,9 +82,9 @@ def test_that_no_worker_runs_is_told_with_when_the_last_was_heard_of_also_after_
         ([silent, ended], none, NOW_MS - 50_000), ([worker()], none, NOW_MS - 60_000), ([], none, NOW_MS),
         ([silent], unheard, NOW_MS - 60_000), ([ended], unheard, NOW_MS - 50_000),
     ):  # fmt: skip
-        (told,) = silences(said, group)
+        (told,) = list_silences(said, group)
         assert (told.text, told.since_ms) == ("No worker runs, and nothing is sent until one starts.", since_ms)
-    assert silences([], unheard) == []
+    assert list_silences([], unheard) == []
 
 
 def test_now_shows_breakers_and_silent_workers_to_every_viewer() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from retry.console.acting import named_pages, other_entries, standing_actions
-from retry.console.acting.named_pages import CancelRecord, cancelling
+from retry.console.acting.named_pages import CancelRecord, build_cancel_record
 from retry.console.web.formats import format_for_picker
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import entry_keys, envelopes
@@ -57,7 +57,7 @@ def rows(source: EntrySource, *messages: MemoryRecord) -> list[tuple[bytes, byte
 
 def waiting(table: MemoryTable) -> tuple[entry_keys.Source, Named]:
     ((_, key, envelope),) = table.scan_entries(b"", 10)
-    return entry_keys.source(key), envelopes.decode_named(envelope)
+    return entry_keys.read_source(key), envelopes.decode_named(envelope)
 
 
 def table(*changes: tuple[bytes, bytes]) -> MemoryTable:
@@ -69,7 +69,7 @@ def table(*changes: tuple[bytes, bytes]) -> MemoryTable:
 def test_a_schedule_is_cancelled_by_a_null_in_its_own_partition() -> None:
     source = SchedulesSource(["schedules"], Rules(lambda _: True), "history", "parked", LIMITS)
     (first,) = rows(source, schedule(b"vid1", b"video", 41))
-    record = cancelling(*waiting(table(first)), "changelog", SHARDS, NOW_MS)
+    record = build_cancel_record(*waiting(table(first)), "changelog", SHARDS, NOW_MS)
     assert record == CancelRecord("schedules", 2, b"vid1", None)
     cancelled = rows(source, schedule(b"vid1", None, 42))
     assert table(first, *cancelled).scan_entries(b"", 10) == []
@@ -80,7 +80,7 @@ def test_a_task_is_cancelled_by_a_null_in_its_own_partition() -> None:
     frequency = {"frequencyTimeUnit": "MINUTES", "time": 5}
     body = {"customerId": "acme", "taskName": "bill", "frequency": frequency, "config": {"outputTopic": "bills"}, "data": None}
     (first,) = rows(source, definition(body, 7))
-    record = cancelling(*waiting(table(first)), "changelog", SHARDS, NOW_MS)
+    record = build_cancel_record(*waiting(table(first)), "changelog", SHARDS, NOW_MS)
     assert record == CancelRecord("task-schedules", 2, definition(None, 8).key() or b"", None)
     assert table(first, *rows(source, definition(None, 8))).scan_entries(b"", 10) == []
 
@@ -95,9 +95,9 @@ def test_a_timer_is_cancelled_as_its_api_does_it() -> None:
         return key, envelopes.encode(entry)
 
     first = timer(NOW_MS - 1)
-    record = cancelling(*waiting(table(first)), "changelog", SHARDS, NOW_MS)
+    record = build_cancel_record(*waiting(table(first)), "changelog", SHARDS, NOW_MS)
     assert record is not None
-    assert (record.topic, record.partition) == ("changelog", entry_keys.shard_of(timers.hash_timer_id("tmr_1"), SHARDS))
+    assert (record.topic, record.partition) == ("changelog", entry_keys.find_shard(timers.hash_timer_id("tmr_1"), SHARDS))
     assert record.value is not None
     assert table(first, (record.key, record.value)).scan_entries(b"", 10) == []
     # One that is made anew later has a greater version.
@@ -107,9 +107,9 @@ def test_a_timer_is_cancelled_as_its_api_does_it() -> None:
 
 def test_what_only_waits_to_be_parked_cannot_be_cancelled() -> None:
     parked = Named("parked", b"k", b"v", [], None, "schedules", None, ())
-    assert cancelling(entry_keys.Source(1, "schedules", 0, 1), parked, "changelog", SHARDS, NOW_MS) is None
+    assert build_cancel_record(entry_keys.Source(1, "schedules", 0, 1), parked, "changelog", SHARDS, NOW_MS) is None
     letter_of_shop = Named("orders.retry", b"k", b"v", [], None, "shop", None, ())
-    assert cancelling(entry_keys.Source(1, "schedules", 0, 1), letter_of_shop, "changelog", SHARDS, NOW_MS) is None
+    assert build_cancel_record(entry_keys.Source(1, "schedules", 0, 1), letter_of_shop, "changelog", SHARDS, NOW_MS) is None
 
 
 class Written:
@@ -212,7 +212,7 @@ def test_history_of_tasks_and_timers_is_there_for_their_teams(console: ActingCon
             headers: Headers = [("task-run", b"7"), ("task-due-ms", b"%d" % NOW_MS)] if n == 0 else []
             yield MemoryRecord(Entry(topic, b"acme/bill", value, headers, None, ""), 1, 41 + n, NOW_MS), headers
 
-    monkeypatch.setattr(other_entries, "newest_records", newest)
+    monkeypatch.setattr(other_entries, "read_newest_records", newest)
     runs = Viewer("tom", {"tasks": Role.VIEWER})
     page = console.ask(runs, "GET", "/tasks/history").text
     assert ("1 found" in page, "run 7, in bills/1/41" in page, "acme/bill" in page, "s3cret" in page) == (True, True, True, False)

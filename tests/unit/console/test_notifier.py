@@ -24,7 +24,7 @@ from tests.support.console import NOW_MS, group
 
 URL = "https://retry.example.com"
 TARGETS = "targets: {chat: {apprise: /chat}, pager: {apprise: /pager}, bot: {webhook: /bot}}\n"
-HEAD = action_records.head_key(bytes.fromhex("00000000000000aa"))
+HEAD = action_records.build_head_key(bytes.fromhex("00000000000000aa"))
 MINUTE_MS = 60_000
 
 

@@ -35,8 +35,8 @@ def woken_up(ramp: Ramp | None = RAMP) -> FakeReplica:
     ids = [bytes([n]) * 8 for n in (1, 2)]
     heads = [Action("retry", "bob", NOW_MS - HOUR_MS, [1], 100, ramp=ramp), Action("discard", "eve", NOW_MS, [1], 5)]
     replica.control_records = [{
-        **{action_records.head_key(id_): action_records.encode(head) for id_, head in zip(ids, heads, strict=True)},
-        action_records.held_key(ids[1]): action_records.encode(Order("worker", NOW_MS, "too few recover")),
+        **{action_records.build_head_key(id_): action_records.encode(head) for id_, head in zip(ids, heads, strict=True)},
+        action_records.build_held_key(ids[1]): action_records.encode(Order("worker", NOW_MS, "too few recover")),
     }]  # fmt: skip
     return replica
 

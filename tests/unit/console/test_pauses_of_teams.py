@@ -118,7 +118,7 @@ def test_while_shards_differ_every_page_shows_the_same_pause(console: ActingCons
     ],
 )  # fmt: skip
 def test_whose_deliveries_a_pause_holds_back(scope: str, name: str, teams: set[str]) -> None:
-    assert pauses.teams_of(REGISTRY, scope, name) == teams
+    assert pauses.list_paused_teams(REGISTRY, scope, name) == teams
 
 
 @pytest.mark.parametrize(

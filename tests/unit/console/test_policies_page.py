@@ -81,7 +81,7 @@ def test_rescheduling_is_shown_for_a_team_of_ones_own_and_one_at_a_time(
         return Rehearsed({("shop", "shop/orders.DLT"): Counter({moved: 3})}, {moved: [example]}, 2)
 
     monkeypatch.setattr(type(console.console), "cluster", lambda _: None)
-    monkeypatch.setattr(policy_pages.waiting_entries, "redecider", lambda *_: None)
+    monkeypatch.setattr(policy_pages.waiting_entries, "make_redecider", lambda *_: None)
     monkeypatch.setattr(policy_pages.waiting_entries, "rehearse_request", rehearsed)
     monkeypatch.setattr(policy_pages.waiting_entries, "open_changelog_table", folded)
     for team in ("", "bank", "x"):

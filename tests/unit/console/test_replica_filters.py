@@ -13,7 +13,7 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.operations.found_letter import FoundLetter, make_parked_letter, make_waiting_letter
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.parse import parse
-from retry.operations.letter_filter.syntax import Filter, Glob, Moment, Range, Span, Term, all_of, any_of, glob, negate
+from retry.operations.letter_filter.syntax import Filter, Glob, Moment, Range, Span, Term, all_of, any_of, make_glob, negate
 from retry.policies.registry import Registry
 from retry.record import Headers
 from tests.support.replicas import HOUR_MS, NOW_MS, OWN, GivenMessage, GivenReplica, entry, failure, rested
@@ -43,7 +43,7 @@ def headers(draw: st.DrawFn) -> Headers:
 
 KEYS = st.none() | st.binary(max_size=2) | TEXTS.map(str.encode)
 LETTERS = st.lists(st.tuples(headers(), KEYS, TIMES, st.sampled_from(["a", "b", "ab"]), st.booleans()), min_size=1, max_size=8)
-GLOBS = st.lists(TEXTS, min_size=1, max_size=3).map(glob)
+GLOBS = st.lists(TEXTS, min_size=1, max_size=3).map(make_glob)
 FIELDS = st.sampled_from(["team", "exception", "cause", "message", "topic", "consumer-group", "version", "key", "fingerprint"])
 
 
@@ -78,10 +78,10 @@ def folded(replica: GivenReplica, letters: list[tuple[Headers, bytes | None, int
     for offset, (told, key, at_ms, team, waits) in enumerate(letters):
         if waits:
             lane = entry_keys.lane(team, "orders.DLT", "orders.retry")
-            place = entry_keys.build_key(at_ms, entry_keys.key_stem("orders.DLT", 0), offset, lane)
+            place = entry_keys.build_key(at_ms, entry_keys.build_key_stem("orders.DLT", 0), offset, lane)
             envelope = envelopes.encode(envelopes.Entry("orders.retry", key, b"v", told, at_ms, team, at_ms))
             replica.fold(OWN.changelog, (place, envelope))
-            found.append(make_waiting_letter(entry_keys.source(place), envelopes.decode(envelope), Registry(), ""))
+            found.append(make_waiting_letter(entry_keys.read_source(place), envelopes.decode(envelope), Registry(), ""))
         else:
             (at,) = replica.fold(OWN.parked, (key, b"v", told), at_ms=at_ms)
             found.append(make_parked_letter(GivenMessage(OWN.parked, 0, at, key, b"v", told, at_ms), Registry()))
@@ -100,7 +100,7 @@ def test_sql_means_what_the_predicate_means(
         replica.finish()
         seen = [letter for letter in found if scope is None or letter.team in scope]
         for letter_filter in filters:
-            holds = predicate.predicate(letter_filter, NOW_MS)
+            holds = predicate.build_predicate(letter_filter, NOW_MS)
             wanted = {letter.name for letter in seen if letter.state in predicate.list_states(letter_filter) and holds(letter)}
             page = replica.letters(letter_filter, scope)
             assert {row.name for row in page.rows} == wanted, str(letter_filter)
@@ -175,8 +175,8 @@ def test_what_most_messages_have_in_common_finds_no_fewer(text: str, tmp_path: P
     replica.fold(OWN.changelog, *(entry(n, headers=failure(message=message)) for n, message in enumerate(told)))
     replica.finish()
     found = {int(name.rpartition("/")[2]) for name in listed(replica, text)}
-    letter_filter = predicate.predicate(parse(text), NOW_MS)
-    letters = (make_waiting_letter(entry_keys.source(key), envelopes.decode(value), Registry(), "") for key, value in
+    letter_filter = predicate.build_predicate(parse(text), NOW_MS)
+    letters = (make_waiting_letter(entry_keys.read_source(key), envelopes.decode(value), Registry(), "") for key, value in
                (entry(n, headers=failure(message=message)) for n, message in enumerate(told)))  # fmt: skip
     assert found == {n for n, letter in enumerate(letters) if letter_filter(letter)}
     assert found

@@ -42,10 +42,10 @@ def folded(replica: GivenReplica) -> list[FoundLetter]:
     for n in range(LETTERS):
         if n % 5:
             lane = entry_keys.lane("payments", "orders.DLT", "orders.retry")
-            key = entry_keys.build_key(NOW_MS + n, entry_keys.key_stem("orders.DLT", 0), n, lane)
+            key = entry_keys.build_key(NOW_MS + n, entry_keys.build_key_stem("orders.DLT", 0), n, lane)
             envelope = envelopes.encode(Entry("orders.retry", b"k", b"v", headers_of(n), NOW_MS, "payments", NOW_MS))
             replica.fold(OWN.changelog, (key, envelope))
-            found.append(make_waiting_letter(entry_keys.source(key), envelopes.decode(envelope), Registry(), ""))
+            found.append(make_waiting_letter(entry_keys.read_source(key), envelopes.decode(envelope), Registry(), ""))
         else:
             (at,) = replica.fold(OWN.parked, (b"k", b"v", headers_of(n)))
             found.append(make_parked_letter(GivenMessage(OWN.parked, 0, at, b"k", b"v", headers_of(n), NOW_MS), Registry()))
@@ -68,7 +68,7 @@ def select_names(replica: GivenReplica, letters: list[FoundLetter], text: str) -
         is_in = grouping.in_group(group)
         return lambda letter: is_in(FoundFailure(letter))
 
-    holds = predicate.predicate(asked, NOW_MS, in_group)
+    holds = predicate.build_predicate(asked, NOW_MS, in_group)
     names = set(replica.names(asked))
     assert names == {letter.name for letter in letters if holds(letter)}, text
     return names
@@ -117,7 +117,7 @@ def test_who_has_no_notes_refuses_to_ask_for_a_group(text: str) -> None:
     with pytest.raises(FilterInvalid, match=r"column \d+: what operators merged and split is known in the console alone"):
         parse(text)
     with pytest.raises(FilterInvalid, match="only the console knows"):
-        predicate.predicate(parse(text, groups=True), NOW_MS)
+        predicate.build_predicate(parse(text, groups=True), NOW_MS)
 
 
 def test_a_group_is_named_whole() -> None:

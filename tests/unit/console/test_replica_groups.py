@@ -11,7 +11,7 @@ import pytest
 
 from retry import clock
 from retry.console.folding import notes
-from retry.console.folding.letter_record import top_frames
+from retry.console.folding.letter_record import find_top_frames
 from retry.console.folding.notes import NOTE, RESOLVED, Note, Resolved
 from retry.console.folding.regrouping import CHANGE, Change
 from retry.console.reading import groups, lists
@@ -24,7 +24,7 @@ from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Order
 from retry.delay_queue.control_records import Pause, encode, pause_key
 from retry.errors import CursorStale
-from retry.operations.act.audit import AuditLetter, AuditRecord, by_person
+from retry.operations.act.audit import AuditLetter, AuditRecord, encode_person_act
 from retry.operations.letter_filter.syntax import EVERYTHING
 from retry.policies.registry import Registry
 from retry.telemetry import outcomes
@@ -179,7 +179,7 @@ TRACES = {
 @pytest.mark.parametrize("trace", TRACES)
 @pytest.mark.parametrize("more", [0, 10_000], ids=["short", "long"])
 def test_top_frames_are_those_of_the_last_cause_wherever_they_begin(trace: str, more: int) -> None:
-    assert top_frames([("kafka_dlt-exception-stacktrace", (trace + " " * more).encode())]) == TRACES[trace]
+    assert find_top_frames([("kafka_dlt-exception-stacktrace", (trace + " " * more).encode())]) == TRACES[trace]
 
 
 def test_a_resolved_group_is_opened_again_by_a_later_failure(replica: GivenReplica, three: tuple[str, str, str]) -> None:
@@ -284,8 +284,8 @@ def test_a_lineage_has_its_failures_and_what_operators_did(replica: GivenReplica
 
 
 def test_the_audit_is_shown_to_those_whose_letters_it_is_about(replica: GivenReplica) -> None:
-    shown = by_person("reveal", "ann", "a look", NOW_MS, [f"{NOW_MS}/orders.DLT/0/1", "parked/0/2"], ["payments"])
-    paused = by_person("pause", "bob", "", NOW_MS + 1, [], ["orders"])
+    shown = encode_person_act("reveal", "ann", "a look", NOW_MS, [f"{NOW_MS}/orders.DLT/0/1", "parked/0/2"], ["payments"])
+    paused = encode_person_act("pause", "bob", "", NOW_MS + 1, [], ["orders"])
     replica.fold(OWN.audit, (b"console", shown), (b"console", paused), (b"x", b"nonsense"))
     with replica.readers.reading(0.0) as connection:
         whole = lists.load_audit_page(connection, replica.file.id, None, None, 1, {})
@@ -335,15 +335,15 @@ def test_what_is_due_overdue_and_held_is_counted(replica: GivenReplica) -> None:
 def test_an_action_that_is_held_is_shown_to_the_teams_whose_letters_it_is_about(replica: GivenReplica) -> None:
     def asked(number: int, teams: list[str], held: bool = True) -> bytes:
         action, id_ = Action("retry", "ann", NOW_MS - number, [1, 0], 7, teams=teams), b"action %d" % number
-        replica.fold(OWN.changelog, (action_records.head_key(id_), action_records.encode(action)))
+        replica.fold(OWN.changelog, (action_records.build_head_key(id_), action_records.encode(action)))
         if held:
             order = action_records.encode(Order("bob", NOW_MS, "bank is down"))
-            replica.fold(OWN.changelog, (action_records.held_key(id_), order))
+            replica.fold(OWN.changelog, (action_records.build_held_key(id_), order))
         return id_
 
     own, others, both = asked(1, ["payments"]), asked(2, ["orders"]), asked(3, ["payments", "orders"])
     unknown, _, cancelled = asked(4, []), asked(5, ["payments"], held=False), asked(6, ["payments"])
-    replica.fold(OWN.changelog, (action_records.cancelled_key(cancelled), action_records.encode(Order("bob", NOW_MS, ""))))
+    replica.fold(OWN.changelog, (action_records.build_cancelled_key(cancelled), action_records.encode(Order("bob", NOW_MS, ""))))
     for scope, seen in (
         (None, [own, others, both, unknown]), (frozenset({"payments"}), [own]),
         (frozenset({"payments", "orders"}), [own, others, both]),
@@ -352,7 +352,7 @@ def test_an_action_that_is_held_is_shown_to_the_teams_whose_letters_it_is_about(
     (held,) = now(replica, frozenset({"payments"})).held
     assert (held.what, held.scope, held.reason, held.by, held.since_ms) == ("action", "retry", "bank is down", "bob", NOW_MS)
     resumed = action_records.encode(Order("ann", NOW_MS + 1, "", NOW_MS))
-    replica.fold(OWN.changelog, (action_records.resumed_key(own), resumed))
+    replica.fold(OWN.changelog, (action_records.build_resumed_key(own), resumed))
     assert now(replica, frozenset({"payments"})).held == ()
 
 

@@ -67,7 +67,7 @@ def test_records_that_were_folded_before_change_nothing(replica: GivenReplica) -
 
 
 def test_parked_letters_that_were_returned_are_none_whichever_comes_first(replica: GivenReplica) -> None:
-    topic = returned_offsets.topic_hash(replica.sources.described[OWN.parked].topic_id)
+    topic = returned_offsets.hash_topic_id(replica.sources.described[OWN.parked].topic_id)
     bitmap = returned_offsets.mark_offset(returned_offsets.mark_offset(None, 1), 2)
     replica.fold(OWN.parked, rested(0), rested(1))
     replica.fold(OWN.changelog, (ParkedPlace(topic, 0, 1).block(), bitmap))
@@ -82,8 +82,8 @@ def test_letters_that_kafka_has_deleted_are_gone(replica: GivenReplica) -> None:
 
 
 def named_entry(version: int, due_at_ms: int, **fields: object) -> tuple[bytes, bytes]:
-    of, lane = entry_keys.hash_name("schedules", "s", b"daily"), entry_keys.named_lane("schedules", "s", "out")
-    key = entry_keys.named_key(due_at_ms, of, version, entry_keys.key_stem("s", 0), version, lane)
+    of, lane = entry_keys.hash_name("schedules", "s", b"daily"), entry_keys.build_named_lane("schedules", "s", "out")
+    key = entry_keys.build_named_key(due_at_ms, of, version, entry_keys.build_key_stem("s", 0), version, lane)
     also = (Also("history", None, b"k", None, True), Also("s", 0, b"daily", None))
     return key, envelopes.encode(Named("out", b"k", b"v", [], None, "schedules", None, also, **fields))  # type: ignore[arg-type]
 
@@ -98,7 +98,7 @@ def test_of_a_name_the_newest_entry_waits_and_a_cancel_ends_it(replica: GivenRep
         listed = lists.list_named_entries(connection, "", None, "schedule", None, 10)
         assert ([each.label for each in listed.rows], listed.count) == (["daily"], 1)
         assert lists.list_named_entries(connection, "", None, "timer", None, 10).rows == []
-    of, stem = entry_keys.hash_name("schedules", "s", b"daily"), entry_keys.key_stem("s", 0)
+    of, stem = entry_keys.hash_name("schedules", "s", b"daily"), entry_keys.build_key_stem("s", 0)
     replica.fold(OWN.changelog, envelopes.cancel(of, 3, stem, 3))
     assert shown(replica).names() == []
     replica.fold(OWN.changelog, (new[0], None), (old[0], None))
@@ -107,8 +107,8 @@ def test_of_a_name_the_newest_entry_waits_and_a_cancel_ends_it(replica: GivenRep
 
 
 def test_a_timer_is_called_by_its_id(replica: GivenReplica) -> None:
-    of, lane = entry_keys.hash_name("timers", "timers", b"t1"), entry_keys.named_lane("payments", "timers", "https://a")
-    key = entry_keys.named_key(NOW_MS, of, 1, entry_keys.key_stem("timers", 0), 1, lane)
+    of, lane = entry_keys.hash_name("timers", "timers", b"t1"), entry_keys.build_named_lane("payments", "timers", "https://a")
+    key = entry_keys.build_named_key(NOW_MS, of, 1, entry_keys.build_key_stem("timers", 0), 1, lane)
     call = Call("https://a/b", id="t1")
     timer = Named("https://a", b"m", b"", [], None, "payments", None, (), None, call)
     replica.fold(OWN.changelog, (key, envelopes.encode(timer)))
@@ -118,7 +118,7 @@ def test_a_timer_is_called_by_its_id(replica: GivenReplica) -> None:
 def test_a_letter_behind_another_of_its_key_says_so(replica: GivenReplica) -> None:
     def ordered(offset: int) -> tuple[bytes, bytes]:
         lane = entry_keys.lane("payments", "orders.DLT", "orders.retry", True)
-        stem = entry_keys.hash_record_key("payments", "orders.DLT", b"k") + entry_keys.key_stem("orders.DLT", 0)
+        stem = entry_keys.hash_record_key("payments", "orders.DLT", b"k") + entry_keys.build_key_stem("orders.DLT", 0)
         return entry_keys.build_key(NOW_MS - offset, stem, offset, lane), entry(offset)[1]
 
     replica.fold(OWN.changelog, ordered(1), ordered(2))

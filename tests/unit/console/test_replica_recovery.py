@@ -42,7 +42,7 @@ class Letter(NamedTuple):
 
     def key(self, due_ms: int = SENT_MS, target: str = "orders.retry") -> bytes:
         lane = entry_keys.lane("payments", "orders.DLT", target)
-        return entry_keys.build_key(due_ms, entry_keys.key_stem("orders.DLT", 0), self.offset, lane)
+        return entry_keys.build_key(due_ms, entry_keys.build_key_stem("orders.DLT", 0), self.offset, lane)
 
     def waits(self, due_ms: int = SENT_MS, target: str = "orders.retry", *more: tuple[str, bytes]) -> tuple[bytes, bytes]:
         headers: Headers = [

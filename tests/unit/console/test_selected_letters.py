@@ -37,13 +37,13 @@ def reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 
 def offsets(found: SelectedLetters) -> list[int]:
-    return sorted(entry_keys.source(row.key).offset for row in found.iterate_waiting(read_all))
+    return sorted(entry_keys.read_source(row.key).offset for row in found.iterate_waiting(read_all))
 
 
 def test_of_a_filter_just_the_records_of_its_letters_are_read(reads: Reads) -> None:
     found = reads.select("exception:com.acme.Refused")
     rows = [*found.iterate_waiting(read_all)]
-    assert [(row.shard, entry_keys.source(row.key).offset) for row in rows] == [(0, 3), (0, 13), (0, 23)]
+    assert [(row.shard, entry_keys.read_source(row.key).offset) for row in rows] == [(0, 3), (0, 13), (0, 23)]
     assert [(row.key, row.envelope) for row in rows] == [entry(n, headers=OTHER) for n in (3, 13, 23)]
     assert sorted(place.offset for place in reads.fetched) == [3, 13, 23]
     assert [*found.iterate_resting()] == [], "a filter that names no state means what waits"
@@ -59,7 +59,7 @@ def test_letters_that_rest_are_read_from_where_they_rest(reads: Reads) -> None:
 
 @pytest.mark.parametrize("states", ["state:waiting or state:parked", ""])
 def test_a_name_is_found_wherever_it_is(reads: Reads, states: str) -> None:
-    waits = str(entry_keys.source(entry(7)[0]))
+    waits = str(entry_keys.read_source(entry(7)[0]))
     found = reads.select(states, waits, f"{OWN.parked}/0/2", "orders.DLT/0/9")
     assert offsets(found) == [7, 9]
     assert [letter.place.offset for letter in found.iterate_resting() if letter.place] == [2]

@@ -109,7 +109,7 @@ def test_hostile_text_takes_no_longer_than_it_is_long(part: str) -> None:
 
 
 def test_the_header_with_the_trace_is_found_whatever_its_framework_calls_it() -> None:
-    roots = (header_values.java_root, header_values.dotnet_root)
+    roots = (header_values.find_java_root, header_values.find_dotnet_root)
     traced = {at.header for dialect in DIALECTS for at in dialect.cause if at.read in roots}
     assert {"kafka_dlt-exception-stacktrace", "exception-stack"} <= traced
     for name in (*traced, "MT-Fault-StackTrace", "dlq-stack", "error_stack", "python.traceback"):

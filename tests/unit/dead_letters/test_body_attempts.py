@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from retry.dead_letters import dead_letter
 from retry.dead_letters.dead_letter import Letter, read
 from retry.delay_queue.envelopes import Entry
-from retry.intake.attempts import RecentLineages, to_header
+from retry.intake.attempts import RecentLineages, format_retry_id
 from retry.intake.attempts.attempt_counter import AttemptCounter
-from retry.policies.registry import default_route
+from retry.policies.registry import make_default_route
 from retry.record import Headers
 from retry.testing.kafka.partition import MemoryRecord
 
 PATH = "$.retryAttempt"
 ALIASES = {"attempts": ("x-tries", PATH)}
 NOW_MS = 1_767_225_600_000
-ROUTE = default_route()
+ROUTE = make_default_route()
 
 
 def letter(value: bytes | None, headers: Headers | None = None, aliases: Any = ALIASES) -> Letter:
@@ -44,8 +44,8 @@ def test_3_1_the_larger_count_holds_where_headers_and_body_disagree() -> None:
     value = b'{"retryAttempt": 3}'
     assert letter(value, [("x-tries", b"9")]).failure.attempts == 9
     assert letter(value, [("x-tries", b"2")]).failure.attempts == 3
-    assert made(letter(value, [("retry-id", to_header(1, ROUTE.team)), ("retry-attempt", b"6")])) == 6
-    assert made(letter(value, [("retry-id", to_header(1, ROUTE.team)), ("retry-attempt", b"1")])) == 2
+    assert made(letter(value, [("retry-id", format_retry_id(1, ROUTE.team)), ("retry-attempt", b"6")])) == 6
+    assert made(letter(value, [("retry-id", format_retry_id(1, ROUTE.team)), ("retry-attempt", b"1")])) == 2
 
 
 def test_3_1_a_body_is_not_looked_into_where_the_policy_does_not_ask() -> None:

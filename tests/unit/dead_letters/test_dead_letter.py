@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.dead_letters import retry_headers as names
-from retry.dead_letters.dead_letter import NO_TIME, Letter, fill_pointer, integer, moment, read
+from retry.dead_letters.dead_letter import NO_TIME, Letter, fill_pointer, parse_integer, parse_moment, read
 from retry.dead_letters.failure import Failure
 from retry.dead_letters.frameworks import KNOWN
 from retry.delay_queue.envelopes import Entry
@@ -184,8 +184,8 @@ def test_there_is_no_record_that_is_refused(headers: Headers, stamp_ms: int) -> 
 @given(st.binary(max_size=25))
 def test_numbers_are_ascii_digits_and_nothing_else(raw: bytes) -> None:
     strict = 0 < len(raw) <= 18 and all(48 <= byte <= 57 for byte in raw)
-    assert integer(raw, 18) == (int(raw) if strict else None)
-    assert moment(raw) is None or 1_000_000_000_000 <= int(raw) <= 253_402_300_799_999
+    assert parse_integer(raw, 18) == (int(raw) if strict else None)
+    assert parse_moment(raw) is None or 1_000_000_000_000 <= int(raw) <= 253_402_300_799_999
 
 
 def test_spring_names_the_class_that_was_thrown_between_its_wrapper_and_the_root() -> None:

@@ -16,21 +16,24 @@ from retry.dead_letters.frameworks import header_values
      (b"9" * 1_000_000, None)],
 )  # fmt: skip
 def test_digits_are_a_strict_number_or_none(raw: bytes, number: int | None) -> None:
-    assert header_values.digits(raw) == number
+    assert header_values.parse_digits(raw) == number
 
 
 def test_partitions_and_counts_are_smaller() -> None:
-    assert (header_values.digits_int32(b"2147483647"), header_values.digits_int32(b"2147483648")) == ((1 << 31) - 1, None)
+    assert (header_values.parse_digits_int32(b"2147483647"), header_values.parse_digits_int32(b"2147483648")) == (
+        (1 << 31) - 1,
+        None,
+    )
 
 
 @given(st.binary(max_size=12))
 def test_binary_numbers_have_their_size_and_no_sign(raw: bytes) -> None:
     number = int.from_bytes(raw, "big", signed=True)
     sane = number if number >= 0 else None
-    assert header_values.int32(raw) == (sane if len(raw) == 4 else None)
-    assert header_values.int64(raw) == (sane if len(raw) == 8 else None)
-    assert header_values.byte_or_int32(raw) == (sane if len(raw) in (1, 4) else None)
-    assert header_values.big_integer(raw) == (sane if 1 <= len(raw) <= 8 else None)
+    assert header_values.parse_int32(raw) == (sane if len(raw) == 4 else None)
+    assert header_values.parse_int64(raw) == (sane if len(raw) == 8 else None)
+    assert header_values.parse_byte_or_int32(raw) == (sane if len(raw) in (1, 4) else None)
+    assert header_values.parse_big_integer(raw) == (sane if 1 <= len(raw) <= 8 else None)
 
 
 _HEAD = b"a.Wrapper: failed\n\tat a.B.c(B.java:1)\n"
@@ -55,7 +58,7 @@ _HEAD = b"a.Wrapper: failed\n\tat a.B.c(B.java:1)\n"
     ],
 )  # fmt: skip
 def test_the_root_is_the_last_cause_of_a_java_stack_trace(trace: bytes, root: str | None) -> None:
-    assert header_values.java_root(trace) == root
+    assert header_values.find_java_root(trace) == root
 
 
 @pytest.mark.parametrize(
@@ -67,7 +70,7 @@ def test_the_root_is_the_last_cause_of_a_java_stack_trace(trace: bytes, root: st
     ],
 )  # fmt: skip
 def test_the_root_is_the_innermost_of_a_dotnet_exception(trace: bytes, root: str | None) -> None:
-    assert header_values.dotnet_root(trace) == root
+    assert header_values.find_dotnet_root(trace) == root
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def test_the_root_is_the_innermost_of_a_dotnet_exception(trace: bytes, root: str
     ],
 )  # fmt: skip
 def test_the_message_of_the_root_ends_where_its_frames_begin(trace: bytes, message: str | None) -> None:
-    assert header_values.java_root_message(trace) == message
+    assert header_values.find_java_message(trace) == message
 
 
 @pytest.mark.parametrize(
@@ -103,17 +106,25 @@ def test_the_message_of_the_root_ends_where_its_frames_begin(trace: bytes, messa
 def test_the_number_of_a_native_error_is_part_of_neither_class_nor_message(
     trace: bytes, root: str | None, message: str | None
 ) -> None:
-    assert (header_values.dotnet_root(trace), header_values.dotnet_root_message(trace)) == (root, message)
+    assert (header_values.find_dotnet_root(trace), header_values.find_dotnet_message(trace)) == (root, message)
 
 
 @given(st.binary(max_size=200))
 def test_text_is_never_refused(raw: bytes) -> None:
     v = header_values
-    for read in (v.decode_name, v.message, v.java_root, v.dotnet_root, v.last_part, v.java_root_message, v.dotnet_root_message):
+    for read in (
+        v.decode_name,
+        v.message,
+        v.find_java_root,
+        v.find_dotnet_root,
+        v.take_last_part,
+        v.find_java_message,
+        v.find_dotnet_message,
+    ):
         said = read(raw)
         assert said is None or said
 
 
 def test_only_the_end_of_an_arn_is_a_queue() -> None:
-    assert header_values.last_part(b"arn:aws:sqs:eu-west-1:123456789012:orders") == "orders"
-    assert (header_values.last_part(b"orders"), header_values.last_part(b"arn:")) == ("orders", None)
+    assert header_values.take_last_part(b"arn:aws:sqs:eu-west-1:123456789012:orders") == "orders"
+    assert (header_values.take_last_part(b"orders"), header_values.take_last_part(b"arn:")) == ("orders", None)

@@ -19,7 +19,7 @@ HEAD = Action("retry", "anna", NOW_MS, [2, 0], 3)
 
 
 def records(*orders: tuple[bytes, Order], head: Action = HEAD, tally: Tally | None = None) -> dict[bytes, bytes]:
-    told = {action_records.head_key(ID): action_records.encode(head)}
+    told = {action_records.build_head_key(ID): action_records.encode(head)}
     told |= {key: action_records.encode(order) for key, order in orders}
     return told | ({action_records.tally_key(ID): action_records.encode(tally)} if tally else {})
 
@@ -32,11 +32,11 @@ def test_a_slice_is_read_back_as_it_was_written(members: list[Member], written_a
 
 @given(IDS, st.lists(PLACES, min_size=2, max_size=5))
 def test_slices_of_an_action_lie_together_and_in_the_order_of_steps(action: bytes, places: list[tuple[int, int]]) -> None:
-    keys = [action_records.slice_key(action, *place) for place in places]
-    assert sorted(keys) == [action_records.slice_key(action, *place) for place in sorted(places)]
+    keys = [action_records.build_slice_key(action, *place) for place in places]
+    assert sorted(keys) == [action_records.build_slice_key(action, *place) for place in sorted(places)]
     for key in keys:
-        assert (len(key), action_records.action_of(key)) == (action_records.SLICE_BYTES, action)
-        assert action_records.slices_of(action) < key <= action_records.beyond(key)
+        assert (len(key), action_records.find_action_id(key)) == (action_records.SLICE_BYTES, action)
+        assert action_records.build_slices_prefix(action) < key <= action_records.build_end_key(key)
 
 
 @pytest.mark.parametrize("value", [b"", b"\x90", b"\xc1", b"\x93\x01\x02\x03", b"{}"])
@@ -50,13 +50,13 @@ def test_a_newer_slice_or_head_stops_whoever_cannot_read_it() -> None:
     with pytest.raises(EntryNewer):
         action_records.decode_slice(b"\x92\x02\xa1x")
     with pytest.raises(EntryNewer):
-        control_records.check(action_records.head_key(ID), b'{"v":2}')
+        control_records.check(action_records.build_head_key(ID), b'{"v":2}')
 
 
 def test_an_action_is_told_with_what_was_ordered_and_done() -> None:
     held, tally = Order("otto", NOW_MS + 1, "why"), Tally(1, 2, 0, {"parks": 1})
     patched = Action("patch", "anna", NOW_MS, [2, 0], 3, patch=Patch({"a": None}, "{}"))
-    (state,) = action_state.read_states(records((action_records.held_key(ID), held), head=patched, tally=tally))
+    (state,) = action_state.read_states(records((action_records.build_held_key(ID), held), head=patched, tally=tally))
     assert state[:6] == (ID, patched, held, None, tally, None)
     assert (tally.members, state.count_left(0), state.has_ended(0)) == (3, 1, False)
     # A shard that had no slices, and one that was not there yet.
@@ -67,25 +67,28 @@ def test_an_action_is_told_with_what_was_ordered_and_done() -> None:
 @pytest.mark.parametrize(("hold", "stands"), [(NOW_MS - 1, True), (NOW_MS, False), (NOW_MS + 1, False)])
 def test_what_is_resumed_ends_the_hold_that_it_names_and_no_later_one(hold: int, stands: bool) -> None:
     resumed = Order("anna", NOW_MS + 9, hold=hold)
-    orders = (action_records.held_key(ID), Order("otto", NOW_MS)), (action_records.resumed_key(ID), resumed)
+    orders = (action_records.build_held_key(ID), Order("otto", NOW_MS)), (action_records.build_resumed_key(ID), resumed)
     (state,) = action_state.read_states(records(*orders))
     assert (state.held is not None, state.resumed) == (stands, resumed)
 
 
 def test_actions_come_in_the_order_in_which_they_were_asked_for() -> None:
     controls = {
-        action_records.head_key(bytes([n]) * 8): action_records.encode(Action("park", "a", NOW_MS - n, [], 0)) for n in range(4)
+        action_records.build_head_key(bytes([n]) * 8): action_records.encode(Action("park", "a", NOW_MS - n, [], 0))
+        for n in range(4)
     }
     controls[control_records.pause_key("all", "")] = b'{"since_ms":1}'
     assert [state.id[0] for state in action_state.read_states(controls)] == [3, 2, 1, 0]
-    assert not control_records.stand(controls)
+    assert not control_records.is_standing_request(controls)
     controls[control_records.reschedule_key(1)] = b'{"since_ms":1}'
-    assert control_records.stand(controls)
+    assert control_records.is_standing_request(controls)
     del controls[control_records.reschedule_key(1)]
-    assert not control_records.stand(controls)
+    assert not control_records.is_standing_request(controls)
 
 
-@pytest.mark.parametrize("key", [action_records.head_key(ID), action_records.held_key(ID), action_records.tally_key(ID)])
+@pytest.mark.parametrize(
+    "key", [action_records.build_head_key(ID), action_records.build_held_key(ID), action_records.tally_key(ID)]
+)
 def test_what_cannot_be_read_is_never_taken_for_none(key: bytes) -> None:
     with pytest.raises(EntryUnreadable):
         action_state.read_states({**records(), key: b"[1]"})
@@ -94,4 +97,4 @@ def test_what_cannot_be_read_is_never_taken_for_none(key: bytes) -> None:
 
 
 def test_no_two_actions_have_one_id() -> None:
-    assert len({action_records.new_id() for _ in range(100)}) == 100
+    assert len({action_records.make_action_id() for _ in range(100)}) == 100

@@ -39,7 +39,7 @@ def some_letters(draw: Any) -> list[BlockLetter]:
 @given(some_letters(), st.sampled_from(["orders.DLT", "a", "x" * 249]), st.integers(0, (1 << 31) - 1))
 @example(OF_TWO_INCARNATIONS, "orders.DLT", 0)
 def test_each_letter_comes_out_as_if_it_had_been_written_alone(letters: list[BlockLetter], topic: str, partition: int) -> None:
-    shared = SHARED._replace(lane=entry_keys.lane("team", topic, "orders"), stem=entry_keys.key_stem(topic, partition))
+    shared = SHARED._replace(lane=entry_keys.lane("team", topic, "orders"), stem=entry_keys.build_key_stem(topic, partition))
     key, value = encode_block(shared, letters)
     alone = [encode_block(shared, [letter]) for letter in letters]
     blocks.check(key, value)
@@ -49,9 +49,9 @@ def test_each_letter_comes_out_as_if_it_had_been_written_alone(letters: list[Blo
     assert blocks.count_entries(key) == len(letters)
     assert blocks.list_entries(key, blocks.decode(value)) == [envelopes.decode(envelope) for _, envelope in alone]
     assert entry_keys.due_at_ms(key) == max(letter.due_at_ms for letter in letters)
-    assert entry_keys.all_due_at_ms(blocks.list_keys(key)) == [letter.due_at_ms for letter in letters]
-    assert entry_keys.lane_of(key) == entry_keys.block_lane(alone[0][0])
-    assert entry_keys.plain_lane(entry_keys.lane_of(key)) == shared.lane
+    assert entry_keys.read_due_times_ms(blocks.list_keys(key)) == [letter.due_at_ms for letter in letters]
+    assert entry_keys.lane_of(key) == entry_keys.build_block_lane(alone[0][0])
+    assert entry_keys.build_plain_lane(entry_keys.lane_of(key)) == shared.lane
 
 
 @given(some_letters())

@@ -53,9 +53,9 @@ def test_a_pause_ends_by_itself_at_its_time_and_not_before() -> None:
     records = {control_records.pause_key("all", ""): control_records.encode(pause)}
     said = "paused by all until 2023-11-14T22:13:20.000+00:00: r (ann@desk)"
     assert control_records.find_pause(records, *LETTER, NOW_MS - 1) == said
-    assert control_records.pauses(records, NOW_MS - 1) == {("all", ""): pause}
+    assert control_records.read_pauses(records, NOW_MS - 1) == {("all", ""): pause}
     assert control_records.find_pause(records, *LETTER, NOW_MS) is None
-    assert control_records.pauses(records, NOW_MS) == {}
+    assert control_records.read_pauses(records, NOW_MS) == {}
 
 
 def test_behind_a_pause_that_has_ended_a_narrower_one_still_stands() -> None:
@@ -71,13 +71,13 @@ def test_what_a_pause_does_not_say_is_not_written() -> None:
 def test_pauses_are_told_by_scope_and_name() -> None:
     asked = {("all", ""), ("team", "a/b"), ("topic", "ü.DLT")}
     request = {control_records.reschedule_key(5): control_records.encode(Reschedule(5))}
-    assert control_records.pauses(standing(*asked, reason="r") | request, NOW_MS) == dict.fromkeys(asked, Pause(NOW_MS, "r"))
+    assert control_records.read_pauses(standing(*asked, reason="r") | request, NOW_MS) == dict.fromkeys(asked, Pause(NOW_MS, "r"))
 
 
 def test_requests_to_reschedule_are_told_and_stop_nothing() -> None:
     asked = [Reschedule(NOW_MS + n, team, topic) for n, (team, topic) in enumerate([("a", None), (None, "b"), (None, None)])]
     records = {control_records.reschedule_key(each.since_ms): control_records.encode(each) for each in reversed(asked)}
-    assert list(control_records.reschedules(records | standing(("all", ""))).values()) == asked
+    assert list(control_records.read_reschedules(records | standing(("all", ""))).values()) == asked
     assert control_records.find_pause(records, *LETTER, NOW_MS) is None
 
 
@@ -93,9 +93,9 @@ def test_a_pause_that_cannot_be_read_is_never_taken_for_none(value: bytes) -> No
     with pytest.raises(EntryUnreadable):
         control_records.find_pause(records, *LETTER, NOW_MS)
     with pytest.raises(EntryUnreadable):
-        control_records.pauses(records, NOW_MS)
+        control_records.read_pauses(records, NOW_MS)
 
 
 def test_fields_that_a_later_version_adds_are_no_trouble() -> None:
     record = {control_records.pause_key("all", ""): b'{"since_ms":1,"reason":"r","later":9}'}
-    assert control_records.pauses(record, NOW_MS) == {("all", ""): Pause(1, "r")}
+    assert control_records.read_pauses(record, NOW_MS) == {("all", ""): Pause(1, "r")}

@@ -25,7 +25,7 @@ PLAIN = Entry("orders.retry", b"k", b"v", [("a", None)], 1, "team")
 
 
 def key(source: Source) -> bytes:
-    return entry_keys.build_key(source.due_at_ms, entry_keys.key_stem(source.topic, source.partition), source.offset)
+    return entry_keys.build_key(source.due_at_ms, entry_keys.build_key_stem(source.topic, source.partition), source.offset)
 
 
 @given(SOURCE, SOURCE)
@@ -44,12 +44,12 @@ def test_letters_of_one_topic_and_time_sort_by_partition_and_offset(one: Source,
 def test_letters_of_a_topic_that_was_made_again_lie_behind_those_of_before(
     one: Source, offset: int, before: int, now: int
 ) -> None:
-    stem = entry_keys.key_stem(one.topic, one.partition)
+    stem = entry_keys.build_key_stem(one.topic, one.partition)
     former = entry_keys.build_key(one.due_at_ms, stem, entry_keys.number_letter(one.offset, before))
     later = entry_keys.build_key(one.due_at_ms, stem, entry_keys.number_letter(offset, now))
     assert (former < later) == ((before, one.offset) < (now, offset))
     assert (former == later) == ((before, one.offset) == (now, offset))
-    assert (entry_keys.source(former), entry_keys.incarnation(former)) == (one, before)
+    assert (entry_keys.read_source(former), entry_keys.read_incarnation(former)) == (one, before)
 
 
 @given(SOURCE, SOURCE)
@@ -61,11 +61,11 @@ def test_3_11_no_two_letters_share_a_key(one: Source, other: Source) -> None:
 def test_a_key_that_is_taken_gives_way_to_the_next_time_or_the_one_before(source: Source, taken: int) -> None:
     others: set[bytes] = set()
     for _ in range(taken):
-        others.add(entry_keys.untaken(key(source), others.__contains__))
+        others.add(entry_keys.find_untaken_key(key(source), others.__contains__))
     assert len(others) == taken
-    free = entry_keys.untaken(key(source), others.__contains__)
+    free = entry_keys.find_untaken_key(key(source), others.__contains__)
     assert free not in others
-    found = entry_keys.source(free)
+    found = entry_keys.read_source(free)
     away_ms = abs(found.due_at_ms - source.due_at_ms)
     # At the end of time some lie later, and some earlier.
     assert away_ms == taken if source.due_at_ms + taken <= DUE_MS_MAX else away_ms <= taken
@@ -74,13 +74,13 @@ def test_a_key_that_is_taken_gives_way_to_the_next_time_or_the_one_before(source
 
 @given(SOURCE)
 def test_a_key_says_what_it_was_made_from(source: Source) -> None:
-    assert entry_keys.source(key(source)) == source
+    assert entry_keys.read_source(key(source)) == source
     assert entry_keys.due_at_ms(key(source)) == source.due_at_ms
 
 
 @given(SOURCE)
 def test_a_key_survives_being_written_as_text(source: Source) -> None:
-    assert entry_keys.source_from_text(str(source)) == source
+    assert entry_keys.parse_source(str(source)) == source
 
 
 @pytest.mark.parametrize(
@@ -89,18 +89,18 @@ def test_a_key_survives_being_written_as_text(source: Source) -> None:
 )
 def test_text_that_names_no_key_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever int or split say
-        entry_keys.source_from_text(text)
+        entry_keys.parse_source(text)
 
 
 @given(SOURCE, DUE)
 def test_every_key_due_at_a_time_lies_between_two_bounds(source: Source, now_ms: int) -> None:
-    assert (key(source) >= entry_keys.due_bound(now_ms)) == (source.due_at_ms >= now_ms)
+    assert (key(source) >= entry_keys.build_due_bound(now_ms)) == (source.due_at_ms >= now_ms)
     assert entry_keys.FIRST_KEY <= key(source) < entry_keys.END_KEY
 
 
 @given(SOURCE, DUE)
 def test_a_postponed_entry_keeps_its_letter(source: Source, due_at_ms: int) -> None:
-    assert entry_keys.source(entry_keys.make_key_due_at(key(source), due_at_ms)) == source._replace(due_at_ms=due_at_ms)
+    assert entry_keys.read_source(entry_keys.make_key_due_at(key(source), due_at_ms)) == source._replace(due_at_ms=due_at_ms)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_a_postponed_entry_keeps_its_letter(source: Source, due_at_ms: int) -> N
     [(1 << 63, DUE_MS_MAX), (1 << 100, DUE_MS_MAX), (-(1 << 63) - 1, DUE_MS_MIN), (-(1 << 100), DUE_MS_MIN), (-1, -1)],
 )
 def test_due_times_beyond_64_bits_are_clamped(asked_ms: int, kept_ms: int) -> None:
-    made = entry_keys.build_key(asked_ms, entry_keys.key_stem("a", 0), 0)
-    assert entry_keys.due_at_ms(made) == entry_keys.due_at_ms(entry_keys.due_bound(asked_ms)) == kept_ms
+    made = entry_keys.build_key(asked_ms, entry_keys.build_key_stem("a", 0), 0)
+    assert entry_keys.due_at_ms(made) == entry_keys.due_at_ms(entry_keys.build_due_bound(asked_ms)) == kept_ms
 
 
 def test_3_11_the_bytes_of_a_key_are_those_of_the_docstring() -> None:
@@ -118,7 +118,7 @@ def test_3_11_the_bytes_of_a_key_are_those_of_the_docstring() -> None:
     assert made == b"\x01" + bytes(8) + bytes.fromhex("8000000000000005") + tail
     lane = entry_keys.lane("team", "a.DLT", "a.retry", ordered=True)
     order = entry_keys.hash_record_key("team", "a.DLT", b"key")
-    ordered = entry_keys.build_key(5, order + entry_keys.key_stem("a.DLT", 3), 7, lane)
+    ordered = entry_keys.build_key(5, order + entry_keys.build_key_stem("a.DLT", 3), 7, lane)
     assert ordered == lane + bytes.fromhex("8000000000000005") + order + tail
     assert (len(lane), lane[0], len(order), entry_keys.order_of(ordered)) == (9, 2, 8, order)
 
@@ -126,12 +126,18 @@ def test_3_11_the_bytes_of_a_key_are_those_of_the_docstring() -> None:
 @given(SOURCE, st.booleans(), DUE)
 def test_a_key_of_any_lane_says_the_same(source: Source, ordered: bool, other_ms: int) -> None:
     lane = entry_keys.lane("team", source.topic, "retry", ordered)
-    stem = entry_keys.hash_record_key("team", source.topic, b"k") * ordered + entry_keys.key_stem(source.topic, source.partition)
+    stem = entry_keys.hash_record_key("team", source.topic, b"k") * ordered + entry_keys.build_key_stem(
+        source.topic, source.partition
+    )
     made = entry_keys.build_key(source.due_at_ms, stem, source.offset, lane)
-    assert (entry_keys.source(made), entry_keys.due_at_ms(made), entry_keys.lane_of(made)) == (source, source.due_at_ms, lane)
-    assert entry_keys.source(entry_keys.make_key_due_at(made, other_ms)) == source._replace(due_at_ms=other_ms)
-    assert lane < made < entry_keys.lane_end(lane)
-    assert (made >= entry_keys.due_bound(other_ms, lane)) == (source.due_at_ms >= other_ms)
+    assert (entry_keys.read_source(made), entry_keys.due_at_ms(made), entry_keys.lane_of(made)) == (
+        source,
+        source.due_at_ms,
+        lane,
+    )
+    assert entry_keys.read_source(entry_keys.make_key_due_at(made, other_ms)) == source._replace(due_at_ms=other_ms)
+    assert lane < made < entry_keys.build_lane_end(lane)
+    assert (made >= entry_keys.build_due_bound(other_ms, lane)) == (source.due_at_ms >= other_ms)
 
 
 def test_lanes_differ_by_team_topic_destination_and_order() -> None:
@@ -158,7 +164,7 @@ def test_lanes_differ_by_team_topic_destination_and_order() -> None:
 )
 def test_a_foreign_key_is_refused(foreign: bytes) -> None:
     with pytest.raises(EntryUnreadable, match="no entry has the key"):
-        entry_keys.source(foreign)
+        entry_keys.read_source(foreign)
 
 
 @given(ENTRY)

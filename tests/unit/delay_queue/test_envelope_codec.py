@@ -29,10 +29,10 @@ FILE = KeyFile(NEW, OLD)
 
 
 def key(kind: int = PLAIN, topic: str = "orders.DLT", offset: int = 7, name: bytes = b"n", version: int = 1) -> bytes:
-    stem, lane = entry_keys.key_stem(topic, 3), entry_keys.lane("shop", topic, "orders.retry", kind == ORDERED)
+    stem, lane = entry_keys.build_key_stem(topic, 3), entry_keys.lane("shop", topic, "orders.retry", kind == ORDERED)
     if kind == NAMED:
-        lane = entry_keys.named_lane("shop", topic, "https://example.com:443")
-        return entry_keys.named_key(NOW_MS, entry_keys.hash_name("door", topic, name), version, stem, offset, lane)
+        lane = entry_keys.build_named_lane("shop", topic, "https://example.com:443")
+        return entry_keys.build_named_key(NOW_MS, entry_keys.hash_name("door", topic, name), version, stem, offset, lane)
     order = entry_keys.hash_record_key("shop", topic, b"k") if kind == ORDERED else b""
     return entry_keys.build_key(NOW_MS, order + stem, offset, lane)
 
@@ -56,7 +56,7 @@ def test_nothing_of_a_payload_is_in_clear_and_its_way_is(kind: int, entry: Entry
     envelope = FILE.codec.encode(key(kind), entry)
     assert CANARY not in envelope
     assert CANARY in envelopes.encode(entry)
-    told = envelopes.routing(envelope)
+    told = envelopes.decode_routing(envelope)
     assert isinstance(told, SealedEnvelope)
     assert (told.destination, told.team, told.timestamp_ms, told.failed_at_ms, told.key_id) == (
         entry.destination, entry.team, entry.timestamp_ms, entry.failed_at_ms, "new",
@@ -87,7 +87,7 @@ def test_under_the_key_of_another_letter_or_name_it_does_not_open(other: bytes) 
     with pytest.raises(SealUnopened, match="belongs to something else"):
         FILE.codec.decode(other, envelope)
     # A lane and a due time of its own are no other letter.
-    for place in (entry_keys.make_key_due_at(of, NOW_MS + 1), entry_keys.in_lane(of, HELD[kind])):
+    for place in (entry_keys.make_key_due_at(of, NOW_MS + 1), entry_keys.is_in_lane(of, HELD[kind])):
         assert FILE.codec.decode(place, envelope) == entry
 
 
@@ -124,7 +124,7 @@ def test_what_is_in_clear_is_read_with_keys_and_written_without_them() -> None:
     envelope = envelopes.encode(SECRET)
     assert FILE.codec.decode(key(), envelope) == SECRET
     assert WITHOUT_KEYS.encode(key(), SECRET) == envelope == KeyFile("plain", NEW).codec.encode(key(), SECRET)
-    cancel = envelopes.cancel(bytes(16), 1, entry_keys.key_stem("t", 0), 1)
+    cancel = envelopes.cancel(bytes(16), 1, entry_keys.build_key_stem("t", 0), 1)
     assert FILE.codec.decode(*cancel) == envelopes.decode_named(cancel[1])
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from retry.delay_queue import envelopes
-from retry.delay_queue.envelopes import Named, Recurrence, find_next_run, headers_of_run
+from retry.delay_queue.envelopes import Named, Recurrence, find_next_run, make_run_headers
 from retry.errors import EntryUnreadable
 
 
@@ -23,8 +23,8 @@ def test_fields_that_a_later_version_adds_are_passed_over() -> None:
 
 
 def test_headers_say_which_run_it_is_and_no_longer_which_it_was() -> None:
-    first = headers_of_run([("theirs", None), ("theirs", b"2")], 5_000, 1)
-    assert headers_of_run(first, 6_000, 2) == [("theirs", None), ("theirs", b"2"), ("task-run", b"2"), ("task-due-ms", b"6000")]
+    first = make_run_headers([("theirs", None), ("theirs", b"2")], 5_000, 1)
+    assert make_run_headers(first, 6_000, 2) == [("theirs", None), ("theirs", b"2"), ("task-run", b"2"), ("task-due-ms", b"6000")]
 
 
 def test_a_zone_that_this_machine_lacks_halts_and_does_not_end() -> None:

@@ -10,7 +10,7 @@ from retry.delay_queue import returned_offsets
 from retry.delay_queue.returned_offsets import BLOCK_BYTES, OFFSETS_A_BLOCK, PLACE_BYTES, ParkedPlace
 from retry.errors import EntryNewer, EntryUnreadable
 
-TOPIC = returned_offsets.topic_hash("a-topic-id")
+TOPIC = returned_offsets.hash_topic_id("a-topic-id")
 OFFSETS = st.integers(0, 3 * OFFSETS_A_BLOCK)
 
 
@@ -38,7 +38,7 @@ def test_a_place_is_read_as_it_was_written(partition: int, offset: int) -> None:
 def test_each_topic_partition_and_block_has_a_bitmap_of_its_own() -> None:
     last, first = OFFSETS_A_BLOCK - 1, OFFSETS_A_BLOCK
     places = [ParkedPlace(TOPIC, 0, last), ParkedPlace(TOPIC, 0, first), ParkedPlace(TOPIC, 1, last)]
-    places.append(ParkedPlace(returned_offsets.topic_hash("the-topic-made-anew"), 0, last))
+    places.append(ParkedPlace(returned_offsets.hash_topic_id("the-topic-made-anew"), 0, last))
     assert len({place.block() for place in places}) == 4
     assert ParkedPlace(TOPIC, 0, 0).block() == places[0].block()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from retry.delay_queue.entry_keys import LANE_BYTES, build_key, due_at_ms, due_bound, key_stem, lane, lane_end
+from retry.delay_queue.entry_keys import LANE_BYTES, build_due_bound, build_key, build_key_stem, build_lane_end, due_at_ms, lane
 from retry.delay_queue.table.watermarks import Watermarks
 
-STEM = key_stem("letters", 0)
+STEM = build_key_stem("letters", 0)
 LANES = [lane("team", f"topic-{n}", "target") for n in range(20)]
 
 
@@ -58,9 +58,9 @@ def test_random_histories_tell_the_same_lanes_as_a_look_at_all() -> None:
 def _deliver(lanes: Watermarks, rows: set[bytes], of: bytes, now_ms: int, at_most: int) -> None:
     """As a table does: scan, and forget what was found."""
     left = sorted(rows)
-    found = [row for row in left if row < due_bound(now_ms + 1, of)][:at_most]
-    following = left[len(found)] if len(left) > len(found) else lane_end(of)
-    beyond = following if following >= due_bound(now_ms + 1, of) else None
+    found = [row for row in left if row < build_due_bound(now_ms + 1, of)][:at_most]
+    following = left[len(found)] if len(left) > len(found) else build_lane_end(of)
+    beyond = following if following >= build_due_bound(now_ms + 1, of) else None
     lanes.note_scan(of, beyond or (found[-1] + b"\0" if found else lanes.low(of)), beyond if not found else None)
     if found:
         rows.difference_update(found)

@@ -15,7 +15,7 @@ from retry.delay_queue.action_records import Action, Member, Order, Tally
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delivery.act import ENDED_MS, Acting
-from retry.delivery.act_records import content_digest
+from retry.delivery.act_records import digest_content
 from retry.delivery.acted_entry import hash_envelope
 from retry.delivery.letter_changes import SEALED
 from retry.delivery.movers import AskParked, find_no_records
@@ -105,7 +105,7 @@ class Bench:
     def slices(self, *slices: list[Member], action: bytes = ACTION) -> None:
         """Slices, without a head."""
         for n, members in enumerate(slices):
-            self.write((action_records.slice_key(action, 0, n), action_records.encode_slice(members, self.now_ms)))
+            self.write((action_records.build_slice_key(action, 0, n), action_records.encode_slice(members, self.now_ms)))
 
     def ask(
         self, kind: str, *slices: list[Member], action: bytes = ACTION, named: int | None = None, shards: int = 1, **more: Any
@@ -114,7 +114,7 @@ class Bench:
         self.slices(*slices, action=action)
         counts = [len(slices) if named is None else named, *[0] * (shards - 1)]
         head = Action(kind, "anna", self.now_ms, counts, sum(map(len, slices)), **more)
-        self.write((action_records.head_key(action), action_records.encode(head)))
+        self.write((action_records.build_head_key(action), action_records.encode(head)))
 
     def order(self, key: Callable[[bytes], bytes], hold: int = 0) -> None:
         self.write((key(ACTION), action_records.encode(Order("anna", self.now_ms, hold=hold))))
@@ -187,7 +187,7 @@ def at_once(keys: list[bytes]) -> list[Member]:
 
 
 def sources(keys: Any) -> list[int]:
-    return sorted(entry_keys.source(key).offset for key in keys)
+    return sorted(entry_keys.read_source(key).offset for key in keys)
 
 
 def test_each_letter_is_moved_once_a_slice_at_a_time_and_counted(bench: Bench) -> None:
@@ -297,18 +297,18 @@ def test_whatever_a_commit_comes_to_each_letter_is_there_once(bench: Bench, faul
 def test_what_is_held_waits_until_that_hold_is_resumed(bench: Bench) -> None:
     keys = bench.wait(1)
     bench.ask("retry", at_once(keys))
-    bench.order(action_records.held_key)
+    bench.order(action_records.build_held_key)
     assert bench.finish() == []
-    bench.order(action_records.resumed_key, hold=bench.now_ms - 1)
+    bench.order(action_records.build_resumed_key, hold=bench.now_ms - 1)
     assert bench.finish() == []
-    bench.order(action_records.resumed_key, hold=bench.now_ms)
+    bench.order(action_records.build_resumed_key, hold=bench.now_ms)
     assert bench.finish() == [1]
 
 
 def test_one_that_is_held_keeps_no_other_from_being_done(bench: Bench) -> None:
     keys = bench.wait(2)
     bench.ask("retry", at_once(keys[:1]))
-    bench.order(action_records.held_key)
+    bench.order(action_records.build_held_key)
     bench.now_ms += 1
     bench.ask("retry", at_once(keys[1:]), action=OTHER)
     assert bench.finish() == [1]
@@ -324,7 +324,7 @@ def test_only_what_is_redirected_or_parked_goes_by_the_policy_file_that_it_names
     bench.ask(kind, [member], policies="sha of another", **more)
     waits = kind in ("redirect", "park")
     assert bench.finish() == ([] if waits else [1])
-    bench.order(action_records.cancelled_key)
+    bench.order(action_records.build_cancelled_key)
     bench.finish()
     assert bench.tally.refused == ({"cancelled": 1} if waits else {})
 
@@ -333,7 +333,7 @@ def test_the_rest_of_what_is_cancelled_is_left_alone_and_told(bench: Bench) -> N
     keys = bench.wait(60)
     bench.ask("discard", *([member] for member in at_once(keys)))
     bench.step()
-    bench.order(action_records.cancelled_key)
+    bench.order(action_records.build_cancelled_key)
     bench.finish()
     assert bench.tally == Tally(60, 1, 0, {"cancelled": 59})
     assert not bench.table.has_slices
@@ -343,7 +343,7 @@ def test_the_rest_of_what_is_cancelled_is_left_alone_and_told(bench: Bench) -> N
 def test_the_audit_of_very_much_that_is_cancelled_is_told_in_parts(bench: Bench) -> None:
     keys = bench.wait(1)
     bench.ask("retry", at_once(keys * 500), at_once(keys * 500), at_once(keys * 3))
-    bench.order(action_records.cancelled_key)
+    bench.order(action_records.build_cancelled_key)
     bench.finish()
     assert [len(part) for part in bench.audited()] == [500, 500, 3]
 
@@ -356,10 +356,10 @@ def test_an_action_without_all_of_its_slices_is_held_and_nothing_is_done(bench: 
     assert held is not None
     assert (held.by, held.reason, bench.tally) == ("worker", "incomplete", Tally())
     # By a clock that was ahead: it is held once more, and not at every turn.
-    bench.order(action_records.resumed_key, hold=bench.now_ms + HOUR_MS)
+    bench.order(action_records.build_resumed_key, hold=bench.now_ms + HOUR_MS)
     assert len(bench.finish()) == 1
     assert bench.state().held is not None
-    bench.order(action_records.cancelled_key)
+    bench.order(action_records.build_cancelled_key)
     bench.finish()
     assert (bench.state().has_ended(0), bench.tally.refused, bench.table.has_slices) == (True, {"cancelled": 2}, False)
     assert sorted(bench.live()) == sorted(keys)
@@ -369,12 +369,12 @@ def test_slices_whose_head_never_comes_are_removed_after_an_hour(bench: Bench) -
     keys = bench.wait(30)
     bench.slices(*([member] for member in at_once(keys)))
     bench.ask("retry", at_once(keys[:1]), action=OTHER)
-    bench.write((action_records.held_key(OTHER), action_records.encode(Order("anna", NOW_MS))))
+    bench.write((action_records.build_held_key(OTHER), action_records.encode(Order("anna", NOW_MS))))
     bench.now_ms += ORPHAN_MS
     assert bench.finish() == []
     bench.now_ms += 120_000
     bench.finish()
-    left = {action_records.action_of(key) for key, _ in bench.table.list_slices(action_records.SLICE, 100)}
+    left = {action_records.find_action_id(key) for key, _ in bench.table.list_slices(action_records.SLICE, 100)}
     assert left == {OTHER}
     assert bench.log.read(AUDIT) == []
 
@@ -382,8 +382,8 @@ def test_slices_whose_head_never_comes_are_removed_after_an_hour(bench: Bench) -
 def test_what_has_ended_is_forgotten_after_a_month_with_all_that_was_told_of_it(bench: Bench) -> None:
     keys = bench.wait(1)
     bench.ask("retry", at_once(keys))
-    bench.order(action_records.held_key)
-    bench.order(action_records.resumed_key, hold=bench.now_ms)
+    bench.order(action_records.build_held_key)
+    bench.order(action_records.build_resumed_key, hold=bench.now_ms)
     bench.finish()
     bench.now_ms += ENDED_MS
     assert bench.finish() == []
@@ -393,7 +393,7 @@ def test_what_has_ended_is_forgotten_after_a_month_with_all_that_was_told_of_it(
 
 
 def test_a_shard_that_the_head_does_not_name_has_nothing_to_do(bench: Bench) -> None:
-    bench.write((action_records.head_key(ACTION), action_records.encode(Action("retry", "anna", NOW_MS, [], 0))))
+    bench.write((action_records.build_head_key(ACTION), action_records.encode(Action("retry", "anna", NOW_MS, [], 0))))
     assert bench.finish() == []
     assert bench.state().has_ended(0)
 
@@ -461,8 +461,8 @@ def test_an_edit_of_a_letter_that_went_meanwhile_is_told_that_it_has_changed(ben
 
 def test_a_letter_that_was_changed_is_known_by_its_new_value_and_its_sends_are_counted_once(bench: Bench) -> None:
     keys = bench.wait(1)
-    number = attempts.from_header(ID)
-    old, new = (attempts.fingerprint("orders.DLT", attempts.payload(b"k", value)) for value in (b'{"a":1}', b'{"a":2}'))
+    number = attempts.parse_retry_id(ID)
+    old, new = (attempts.make_fingerprint("orders.DLT", attempts.hash_payload(b"k", value)) for value in (b'{"a":1}', b'{"a":2}'))
     bench.ask("patch", at_once(keys), patch=action_records.Patch(value='{"a":2}'))
     bench.finish()
     known = bench.lineages(attempts.build_fields(number, old, NOW_MS + HOUR_MS, NOW_MS, 1))
@@ -488,8 +488,8 @@ def test_the_audit_has_digests_of_a_changed_letter_as_it_was_kept_and_as_it_is_s
     bench.finish()
     ((told,),) = bench.told()
     (kept,), (sent,) = bench.log.read(DISCARDED), (envelopes.decode(envelope) for envelope in bench.live().values())
-    assert told["before"] == content_digest(kept.key(), kept.value(), kept.headers() or [])
-    assert told["after"] == content_digest(sent.key, sent.value, sent.headers)
+    assert told["before"] == digest_content(kept.key(), kept.value(), kept.headers() or [])
+    assert told["after"] == digest_content(sent.key, sent.value, sent.headers)
     assert told["before"] != told["after"]
     bench.now_ms += 1
     bench.ask("park", at_once(sorted(bench.live())), action=OTHER)

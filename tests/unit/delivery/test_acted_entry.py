@@ -231,7 +231,9 @@ def test_a_value_that_is_no_json_is_not_patched(value: bytes | None) -> None:
 def test_what_has_a_name_is_left_to_its_own_way_in() -> None:
     _, entry = letter()
     name = entry_keys.hash_name("schedules", "s", b"n")
-    key = entry_keys.named_key(NOW_MS, name, 1, entry_keys.key_stem("s", 0), 0, entry_keys.named_lane("t", "s", "d"))
+    key = entry_keys.build_named_key(
+        NOW_MS, name, 1, entry_keys.build_key_stem("s", 0), 0, entry_keys.build_named_lane("t", "s", "d")
+    )
     assert key[0] == NAMED
     for kind in action_records.KINDS:
         assert refused(kind, key, entry) == "named"

@@ -14,16 +14,16 @@ from retry.testing.memory_table import MemoryTable
 from tests.support.bench import Bench
 
 NOW_MS = 1_700_000_000_000
-NAME, LANE = entry_keys.hash_name("schedules", "schedules", b"a"), entry_keys.named_lane("schedules", "schedules", "online")
+NAME, LANE = entry_keys.hash_name("schedules", "schedules", b"a"), entry_keys.build_named_lane("schedules", "schedules", "online")
 
 
 def entry_key(written_ms: int, due_ms: int, partition: int = 0, offset: int = 7) -> bytes:
-    stem = entry_keys.key_stem("schedules", partition)
-    return entry_keys.named_key(due_ms, NAME, written_ms * VERSIONS_OF_MS, stem, offset, LANE)
+    stem = entry_keys.build_key_stem("schedules", partition)
+    return entry_keys.build_named_key(due_ms, NAME, written_ms * VERSIONS_OF_MS, stem, offset, LANE)
 
 
 def cancel(written_ms: int, partition: int = 0, offset: int = 9) -> ChangelogRow:
-    stem = entry_keys.key_stem("schedules", partition)
+    stem = entry_keys.build_key_stem("schedules", partition)
     return envelopes.cancel(NAME, written_ms * VERSIONS_OF_MS | 1, stem, offset, NOW_MS + 900_000)
 
 
@@ -145,9 +145,9 @@ def test_only_so_many_names_are_remembered_and_the_log_does_not_flood(
 ) -> None:  # fmt: skip
     monkeypatch.setattr("retry.delivery.disregarded_changes._NAMES_MAX", 50)
     names = [entry_keys.hash_name("schedules", "schedules", b"%d" % n) for n in range(60)]
-    stem, sent = entry_keys.key_stem("schedules", 0), SentNames(disregarded)
+    stem, sent = entry_keys.build_key_stem("schedules", 0), SentNames(disregarded)
     written = (NOW_MS - 9) * VERSIONS_OF_MS
-    sent.note_sent([entry_keys.named_key(NOW_MS, name, written, stem, n, LANE) for n, name in enumerate(names)], table)
+    sent.note_sent([entry_keys.build_named_key(NOW_MS, name, written, stem, n, LANE) for n, name in enumerate(names)], table)
     sent.check([envelopes.cancel(name, (NOW_MS - 1) * VERSIONS_OF_MS, stem, 99) for name in names])
     assert counted == {"late_cancel": 50}
     assert len(caplog.records) == 20
@@ -156,9 +156,13 @@ def test_only_so_many_names_are_remembered_and_the_log_does_not_flood(
 def test_versions_that_are_no_times_are_nobody_told_of(
     table: Table, disregarded: DisregardedChanges, counted: Counter[str]
 ) -> None:
-    stem, sent = entry_keys.key_stem("timers", 0), SentNames(disregarded)
-    fold(table, (entry_keys.named_key(NOW_MS, NAME, NOW_MS, stem, 1, LANE), b"v"), envelopes.cancel(NAME, NOW_MS + 1, stem, 2))
+    stem, sent = entry_keys.build_key_stem("timers", 0), SentNames(disregarded)
+    fold(
+        table,
+        (entry_keys.build_named_key(NOW_MS, NAME, NOW_MS, stem, 1, LANE), b"v"),
+        envelopes.cancel(NAME, NOW_MS + 1, stem, 2),
+    )
     overruled(table, disregarded)
-    sent.note_sent([entry_keys.named_key(NOW_MS, NAME, NOW_MS, stem, 1, LANE)], table)
+    sent.note_sent([entry_keys.build_named_key(NOW_MS, NAME, NOW_MS, stem, 1, LANE)], table)
     sent.check([envelopes.cancel(NAME, NOW_MS + 1, stem, 2)])
     assert not counted

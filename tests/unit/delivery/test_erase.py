@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from retry.dead_letters import retry_headers as names
-from retry.dead_letters.retry_headers import labels_of_retry
+from retry.dead_letters.retry_headers import read_labels
 from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import ERASE, Tally
 from retry.delay_queue.entry_keys import NULLS, PLAIN
@@ -73,13 +73,13 @@ def test_the_send_of_an_erased_letter_ends_and_only_that() -> None:
 
 
 def test_it_counts_as_no_retry() -> None:
-    assert labels_of_retry(letter()[1].headers) is not None
-    assert labels_of_retry(erased(*letter()).entry.headers) is None
+    assert read_labels(letter()[1].headers) is not None
+    assert read_labels(erased(*letter()).entry.headers) is None
 
 
 def test_a_null_that_is_to_cancel_others_does_that_first() -> None:
     key, entry = letter()
-    made = ACTIONS.act_on_entry(state(ERASE), member(entry_keys.in_lane(key, NULLS)), packed(entry), NOW_MS)
+    made = ACTIONS.act_on_entry(state(ERASE), member(entry_keys.is_in_lane(key, NULLS)), packed(entry), NOW_MS)
     assert made == Refusal("parks")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retry.delay_queue.action_records import Patch
-from retry.delivery.letter_changes import fault, merge_json
+from retry.delivery.letter_changes import find_patch_fault, merge_json
 
 # The test cases of RFC 7396, appendix A.
 EXAMPLES = [
@@ -40,9 +40,9 @@ def test_what_is_not_named_stays_byte_for_byte() -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_patch_is_told(patch: Patch, told: str) -> None:
-    assert told in (fault(patch) or "")
+    assert told in (find_patch_fault(patch) or "")
 
 
 @pytest.mark.parametrize("patch", [Patch({"a": None}), Patch(value="null"), Patch(value='{"a":{"b":null}}')])
 def test_of_a_patch_that_can_be_nothing_is_told(patch: Patch) -> None:
-    assert fault(patch) is None
+    assert find_patch_fault(patch) is None

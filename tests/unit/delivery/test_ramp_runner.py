@@ -43,11 +43,11 @@ class Ramped(Bench):
 
     def climb(self, *steps: list[Member], keep: float = 0.9) -> None:
         for n, members in enumerate(steps):
-            row = action_records.slice_key(ACTION, n, n), action_records.encode_slice(members, self.now_ms)
+            row = action_records.build_slice_key(ACTION, n, n), action_records.encode_slice(members, self.now_ms)
             self.write(row)
         ramp = Ramp(keep, [len(members) for members in steps], SETTLE_MS, SILENCE_MS)
         head = Action("retry", "anna", self.now_ms, [len(steps)], sum(map(len, steps)), ramp=ramp, teams=["orders"])
-        self.write((action_records.head_key(ACTION), action_records.encode(head)))
+        self.write((action_records.build_head_key(ACTION), action_records.encode(head)))
 
     def step(self, bytes_max: int = 1 << 20, *, fold: bool = True, **more: Any) -> int:
         def passed(name: bytes, _targets: object) -> ConsumerProgress | None:
@@ -65,8 +65,8 @@ class Ramped(Bench):
         return sorted(marks[key] or b"" for key in put)
 
     def fail(self, step: int, *lineages: int, team: str = "orders") -> None:
-        number = attempts.short_team_number(team)
-        rows = [ramp_records.failed_row(ACTION, step, lineage, self.now_ms, team=number) for lineage in lineages]
+        number = attempts.shorten_team_number(team)
+        rows = [ramp_records.build_failed_row(ACTION, step, lineage, self.now_ms, team=number) for lineage in lineages]
         self.write(*((row["key"], row["value"]) for row in rows))
 
     def opened(self) -> Step:
@@ -146,7 +146,7 @@ def test_a_ramp_is_held_where_too_few_recover_and_goes_on_from_there_once_it_is_
     ramped.open()
     ramped.later(1)
     assert ramped.tally.done == 3
-    ramped.order(action_records.resumed_key, hold=held.at_ms)
+    ramped.order(action_records.build_resumed_key, hold=held.at_ms)
     ramped.later(1)
     assert (ramped.opened(), ramped.tally.done) == (Step(1, since=1), 5)
     ramped.send()
@@ -170,7 +170,7 @@ def test_a_large_step_that_was_held_in_its_midst_goes_on_with_the_rest_of_it(
     ramped.finish(bytes_max=1)
     assert ramped.tally.done == 2
     ramped.later(1)
-    ramped.order(action_records.resumed_key, hold=held.at_ms)
+    ramped.order(action_records.build_resumed_key, hold=held.at_ms)
     ramped.finish()
     assert (ramped.opened(), ramped.tally.done) == (Step(0, 0, (2, 2)), 4)
     ramped.send()
@@ -188,7 +188,7 @@ def test_a_ramp_is_held_where_a_breaker_is_open_and_the_step_is_judged_once_it_i
     assert held is not None
     assert held.reason == "the breaker of orders.retry is open"
     ramped.admission.open = ()
-    ramped.order(action_records.resumed_key, hold=held.at_ms)
+    ramped.order(action_records.build_resumed_key, hold=held.at_ms)
     ramped.send()
     ramped.later(1)
     assert ramped.opened() == Step()
@@ -200,7 +200,7 @@ def test_while_an_operator_holds_it_nothing_is_judged(ramped: Ramped) -> None:
     climb(ramped, 1, 1)
     ramped.finish()
     ramped.send()
-    ramped.write((action_records.held_key(ACTION), action_records.encode(Order("anna", ramped.now_ms))))
+    ramped.write((action_records.build_held_key(ACTION), action_records.encode(Order("anna", ramped.now_ms))))
     ramped.later(HOUR_MS)
     assert (ramped.opened().step, ramped.tally.steps) == (0, [StepTally(1, 1, 1)])
 
@@ -208,7 +208,7 @@ def test_while_an_operator_holds_it_nothing_is_judged(ramped: Ramped) -> None:
 def test_of_a_ramp_that_is_cancelled_nothing_is_waited_for(ramped: Ramped) -> None:
     climb(ramped, 1, 2)
     ramped.finish()
-    ramped.write((action_records.cancelled_key(ACTION), action_records.encode(Order("anna", ramped.now_ms))))
+    ramped.write((action_records.build_cancelled_key(ACTION), action_records.encode(Order("anna", ramped.now_ms))))
     ramped.finish()
     assert (ramped.tally.done, ramped.tally.refused, ramped.table.has_slices) == (1, {"cancelled": 2}, False)
     assert ramped.state().has_ended(0)
@@ -246,7 +246,7 @@ def test_marks_of_another_team_s_letters_are_not_counted(ramped: Ramped, team: s
 
 
 def test_marks_of_what_nobody_knows_any_more_are_removed(ramped: Ramped) -> None:
-    row = ramp_records.failed_row(OTHERS, 0, 1, ramped.now_ms, team=0)
+    row = ramp_records.build_failed_row(OTHERS, 0, 1, ramped.now_ms, team=0)
     ramped.write((row["key"], row["value"]))
     ramped.finish()
     assert len(ramped.table.list_slices(ramp_records.FAILED, 10)) == 1

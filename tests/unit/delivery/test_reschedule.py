@@ -137,7 +137,7 @@ class Bench:
 
     def due(self) -> dict[int, int]:
         """When the entry of each letter is due, from now; no letter may have two."""
-        found = [entry_keys.source(key) for key in self.live() if key[:1] != b"\x10"]
+        found = [entry_keys.read_source(key) for key in self.live() if key[:1] != b"\x10"]
         assert len({where.offset for where in found}) == len(found)
         return {where.offset: where.due_at_ms - NOW_MS for where in found}
 
@@ -334,7 +334,7 @@ def test_what_failed_after_the_request_is_left_alone(bench: Bench) -> None:
 
 
 def test_what_is_not_of_intake_is_left_alone(bench: Bench) -> None:
-    key = entry_keys.build_key(NOW_MS, entry_keys.key_stem("orders.DLT", 0), 9)
+    key = entry_keys.build_key(NOW_MS, entry_keys.build_key_stem("orders.DLT", 0), 9)
     bench.write((key, envelopes.encode(Entry("orders.retry", None, None, [], None, "orders"))))
     bench.ask(QUICK)
     bench.finish(QUICK)
@@ -375,7 +375,7 @@ def test_an_entry_is_put_under_its_new_key_before_the_old_one_is_deleted(bench: 
     before = len(bench.log.read("changelog"))
     bench.finish(QUICK)
     told = [(record.key() or b"", record.value() is None) for record in bench.log.read("changelog")[before:]]
-    entry_records = [(entry_keys.source(key).offset, gone) for key, gone in told if key[:1] != b"\x10"]
+    entry_records = [(entry_keys.read_source(key).offset, gone) for key, gone in told if key[:1] != b"\x10"]
     assert sorted(entry_records[::2]) == [(n, False) for n in range(1, len(olds) + 1)]
     assert entry_records[1::2] == [(offset, True) for offset, _ in entry_records[::2]]
 
@@ -447,7 +447,7 @@ def test_a_pause_that_stands_is_not_touched(bench: Bench) -> None:
     bench.take()
     bench.ask(QUICK)
     bench.finish(QUICK)
-    assert control_records.pauses(bench.table.controls, NOW_MS) == {("all", ""): Pause(NOW_MS)}
+    assert control_records.read_pauses(bench.table.controls, NOW_MS) == {("all", ""): Pause(NOW_MS)}
     assert bench.sweep(NOW_MS + HOUR_MS) == []
     bench.write((control_records.pause_key("all", ""), None))
     assert bench.sweep(NOW_MS + HOUR_MS) == [b"1"]
@@ -559,7 +559,7 @@ def test_a_move_is_told_in_the_partition_that_has_all_that_is_recorded_of_its_te
     while not bench.work.move_batch(move_context(bench.writer, several, NOW_MS, rows_max=10)).has_ended:
         pass
     told = {record.partition(): attempts.unpack(record.value() or b"").team for record in bench.log.read("lineages")}
-    assert told == {lineages.find_partition(team): attempts.team_number(team) for team in ("orders", "others")}
+    assert told == {lineages.find_partition(team): attempts.hash_team(team) for team in ("orders", "others")}
 
 
 def test_an_equal_letter_is_new_until_the_later_time_that_a_retry_was_moved_to(bench: Bench) -> None:
@@ -593,7 +593,7 @@ ORDERED = QUICK.replace("retry_to: orders.retry\n", "retry_to: orders.retry\n   
 
 def test_a_letter_that_gets_an_order_moves_to_the_shard_of_its_key_and_stays_there(bench: Bench) -> None:
     bench.log.create("shards", 4)
-    shard = entry_keys.shard_of(b"key", 4)
+    shard = entry_keys.find_shard(b"key", 4)
     here = ChangelogPartition("shards", (shard + 1) % 4)
     bench.take()
     moving = Redecider(registry_of(ORDERED), redecider(ORDERED).entry_builder, LINEAGES, 4)
@@ -623,7 +623,10 @@ def test_a_letter_stays_one_of_its_topic_of_before_wherever_it_is_moved(bench: B
     key = bench.take(headers=[("exception-class", b"a.Slow")], incarnation=3)
     moved = redecider(policies).redecide_entry(key, bench.live()[key], Reschedule(NOW_MS, policies=policies))
     assert moved is not None
-    assert (entry_keys.identity(moved.packed.key), entry_keys.incarnation(key)) == (entry_keys.identity(key), 3)
+    assert (entry_keys.extract_identity(moved.packed.key), entry_keys.read_incarnation(key)) == (
+        entry_keys.extract_identity(key),
+        3,
+    )
 
 
 def test_an_entry_that_would_not_fit_any_more_is_parked_by_reference(bench: Bench) -> None:

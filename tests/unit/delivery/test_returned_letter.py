@@ -46,7 +46,7 @@ def test_it_is_the_letter_that_was_parked_with_its_coordinates_its_lineage_and_i
     assert headers[names.ACTION] == ACTION.hex().encode()
     assert names.PARKED_REASON not in headers
     assert back.entry.destination == "orders.retry"
-    due_ms, *where = entry_keys.source(back.key)
+    due_ms, *where = entry_keys.read_source(back.key)
     assert (due_ms, where) == (LATER_MS, ["orders.DLT", 0, 7])
 
 

@@ -12,7 +12,7 @@ from retry.delay_queue.action_records import Member, Patch
 from retry.delay_queue.control_records import Reschedule
 from retry.delay_queue.entry_keys import HELD, NULLS
 from retry.delay_queue.envelopes import Entry, SealedEnvelope
-from retry.delivery.act_records import content_digest, content_digests, make_audit_records
+from retry.delivery.act_records import digest_content, list_digests, make_audit_records
 from retry.delivery.acted_entry import hash_envelope
 from retry.delivery.cancel import Cancelling
 from retry.delivery.letter_changes import SEALED, ActedLetter, Refusal
@@ -62,7 +62,7 @@ def test_an_action_does_what_it_does_in_clear_and_what_it_writes_is_sealed(
     assert isinstance(clear, ActedLetter)
     new, envelope = sealed.key, sealed.envelope
     assert (new, sealed.entry, sealed.moved, sealed.kept) == (clear.key, clear.entry, clear.moved, clear.kept)
-    assert isinstance(envelopes.routing(envelope), SealedEnvelope)
+    assert isinstance(envelopes.decode_routing(envelope), SealedEnvelope)
     assert CANARY not in envelope
     assert file.codec.decode(new, envelope) == clear.entry
 
@@ -71,7 +71,7 @@ def test_an_action_does_what_it_does_in_clear_and_what_it_writes_is_sealed(
 def test_nothing_is_done_to_what_cannot_be_opened_or_is_held(file: KeyFile, kind: str) -> None:
     key, entry = letter()
     envelope = file.codec.encode(key, entry)
-    held = entry_keys.in_lane(key, HELD[key[0]])
+    held = entry_keys.is_in_lane(key, HELD[key[0]])
     assert done(file, kind, held, envelope) == Refusal(SEALED)
     file.write(NEW)
     assert done(file, kind, key, envelope) == Refusal(SEALED)
@@ -127,13 +127,13 @@ def test_the_audit_has_digests_that_nobody_makes_without_the_key(file: KeyFile) 
     assert isinstance(made, ActedLetter)
     (record,) = make_audit_records(asked, [(member, made)], "audit", 0, NOW_MS, file.codec)
     (told,) = orjson.loads(record.value or b"")["letters"]
-    assert told["before"] == content_digest(CANARY, VALUE, entry.headers, file.codec)
+    assert told["before"] == digest_content(CANARY, VALUE, entry.headers, file.codec)
     assert told["before"].startswith("old:")
-    assert told["before"].removeprefix("old:") != content_digest(CANARY, VALUE, entry.headers)
+    assert told["before"].removeprefix("old:") != digest_content(CANARY, VALUE, entry.headers)
     file.write(NEW, OLD)
-    assert told["before"] in content_digests(CANARY, VALUE, entry.headers, file.codec), "found again under each key"
+    assert told["before"] in list_digests(CANARY, VALUE, entry.headers, file.codec), "found again under each key"
     switched_off = KeyFile("plain", NEW).codec
-    assert content_digest(CANARY, VALUE, entry.headers, switched_off) == content_digest(CANARY, VALUE, entry.headers)
+    assert digest_content(CANARY, VALUE, entry.headers, switched_off) == digest_content(CANARY, VALUE, entry.headers)
 
 
 class Shard(Bench):
@@ -156,7 +156,7 @@ class Shard(Bench):
         key, entry = letter(offset=offset)
         reason = names.set_in(entry.headers, (names.PARKED_REASON, b"null_value"))
         null = msgspec.structs.replace(entry, value=None, destination="orders.parked", headers=reason)
-        key = entry_keys.in_lane(key, NULLS)
+        key = entry_keys.is_in_lane(key, NULLS)
         self.write([(key, self.codec.encode(key, null))])
 
     def follow(self, now_ms: int = NOW_MS) -> bool:
@@ -187,7 +187,7 @@ def test_nulls_wait_until_all_can_be_opened_that_they_may_be_about(file: KeyFile
     assert not shard.follow(NOW_MS + 29_000)
     assert shard.follow(NOW_MS + 31_000)
     assert shard.reasons() == [b"cancelled", b"cancelled", b"null_value"]
-    assert all(isinstance(envelopes.routing(envelope), SealedEnvelope) for envelope in shard.live().values())
+    assert all(isinstance(envelopes.decode_routing(envelope), SealedEnvelope) for envelope in shard.live().values())
 
 
 def test_a_null_that_cannot_be_opened_waits_too(file: KeyFile) -> None:
@@ -204,9 +204,9 @@ def test_a_null_that_cannot_be_opened_waits_too(file: KeyFile) -> None:
 def test_nulls_cancel_what_is_held_and_can_be_opened_again(file: KeyFile) -> None:
     shard = Shard(file)
     key = shard.wait(1)
-    held, envelope = entry_keys.in_lane(key, HELD[key[0]]), shard.live()[key]
+    held, envelope = entry_keys.is_in_lane(key, HELD[key[0]]), shard.live()[key]
     # Before it lies one of another topic, which is no reason to pass over the lane.
-    stranger = entry_keys.in_lane(entry_keys.build_key(NOW_MS, entry_keys.key_stem("a.DLT", 0), 1), HELD[key[0]])
+    stranger = entry_keys.is_in_lane(entry_keys.build_key(NOW_MS, entry_keys.build_key_stem("a.DLT", 0), 1), HELD[key[0]])
     shard.write([(held, envelope), (key, None), (stranger, envelope)])  # type: ignore[list-item]
     shard.null(3)
     assert shard.follow()

@@ -15,7 +15,7 @@ from retry.delay_queue.action_records import Member, Order, Tally
 from retry.delay_queue.envelope_codec import PLAIN
 from retry.delivery import letter_changes, slice_members
 from retry.delivery.act import GROWN
-from retry.delivery.act_records import content_digest
+from retry.delivery.act_records import digest_content
 from retry.delivery.letter_changes import ActedLetter
 from retry.delivery.returned_letter import record_digest
 from retry.delivery.slice_members import WAIT_MS
@@ -81,7 +81,7 @@ def test_the_audit_has_a_digest_of_what_a_patch_made_of_a_letter_that_rested(ben
     bench.finish()
     ((told,),), (envelope,) = bench.told(), bench.live().values()
     entry = envelopes.decode(envelope)
-    assert (told["parked"], told["after"]) == ("orders.parked/0/0", content_digest(entry.key, entry.value, entry.headers))
+    assert (told["parked"], told["after"]) == ("orders.parked/0/0", digest_content(entry.key, entry.value, entry.headers))
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_its_one_more_send_is_counted_once(bench: Bench) -> None:
     rest(bench, 1)
     ask(bench, 0)
     bench.finish()
-    number = attempts.from_header(ID)
-    fingerprint = attempts.fingerprint("orders.DLT", attempts.payload(b"k", b'{"a":1}'))
+    number = attempts.parse_retry_id(ID)
+    fingerprint = attempts.make_fingerprint("orders.DLT", attempts.hash_payload(b"k", b'{"a":1}'))
     # It was parked after its third retry, and is sent for the fourth time.
     known = bench.lineages(
         attempts.build_fields(number, fingerprint, NOW_MS, NOW_MS, 3),
@@ -239,8 +239,8 @@ def test_an_edit_is_returned_once_and_its_original_is_kept_in_the_same_transacti
     (kept,) = bench.log.read(DISCARDED)
     assert (kept.value(), dict(kept.headers() or [])[names.ACTION_BEFORE]) == (records[0].value(), b"superseded")
     (told, *_), *_ = (orjson.loads(record.value() or b"")["letters"] for record in bench.log.read(AUDIT))
-    assert told["before"] == content_digest(records[0].key(), records[0].value(), records[0].headers())
-    assert told["after"] == content_digest(b"k", b"2", [("trace", b"1")])
+    assert told["before"] == digest_content(records[0].key(), records[0].value(), records[0].headers())
+    assert told["after"] == digest_content(b"k", b"2", [("trace", b"1")])
 
 
 @pytest.mark.parametrize("first", ["retry", "edit"])
@@ -322,7 +322,7 @@ def test_it_waits_for_the_policy_file_that_it_names_and_is_held_where_that_does_
     assert bench.work.describe_waiting(POLICIES) == ""
     # To be resumed means that this file will do.
     resumed = Order("anna", bench.now_ms, hold=held.at_ms, policies=held.policies)
-    bench.write((action_records.resumed_key(ACTION), action_records.encode(resumed)))
+    bench.write((action_records.build_resumed_key(ACTION), action_records.encode(resumed)))
     assert bench.finish() == [1]
 
 

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from retry.errors import SettingsInvalid, UrlRefused
-from retry.http_client.ssrf_guard import SsrfGuard, host_of, parse_allowlist, well_formed
+from retry.http_client.ssrf_guard import SsrfGuard, find_host, parse_allowlist, parse_url
 
 PUBLIC, LOOPBACK = "93.184.216.34", "127.0.0.1"
 
@@ -152,9 +152,9 @@ def test_the_vetted_addresses_are_the_only_ones_that_are_given_to_the_connection
 
 
 def test_hosts_are_told_by_scheme_name_and_port() -> None:
-    assert host_of("https://Example.com./a?b") == "https://example.com:443"
-    assert host_of("http://[::1]:8080/") == "http://[::1]:8080"
-    assert str(well_formed("https://example.com/a%20b?c=%2F")) == "https://example.com/a%20b?c=%2F"
+    assert find_host("https://Example.com./a?b") == "https://example.com:443"
+    assert find_host("http://[::1]:8080/") == "http://[::1]:8080"
+    assert str(parse_url("https://example.com/a%20b?c=%2F")) == "https://example.com/a%20b?c=%2F"
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "not a host", "300.1.1.1", "https://x"])

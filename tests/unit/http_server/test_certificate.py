@@ -10,7 +10,7 @@ import pytest
 
 from retry import clock, reloaded_file
 from retry.errors import SettingsInvalid
-from retry.http_server.certificate import Certificate, certificate_of
+from retry.http_server.certificate import Certificate, read_certificate
 from tests.support.secured import Certificates
 
 DAY = timedelta(days=1)
@@ -49,7 +49,7 @@ class Files:
         return which, "in PEM"
 
     def open(self) -> Certificate:
-        found = certificate_of("RETRY_API", self.certificate, self.key, "127.0.0.1", "RETRY_API_ADDR")
+        found = read_certificate("RETRY_API", self.certificate, self.key, "127.0.0.1", "RETRY_API_ADDR")
         assert found is not None
         return found
 
@@ -112,18 +112,18 @@ def test_a_certificate_that_expires_while_it_is_in_use_is_told(files: Files, mon
 def test_one_file_alone_is_a_mistake(files: Files, missing: str) -> None:
     certificate, key = (None, files.key) if missing == CERT else (files.certificate, None)
     with pytest.raises(SettingsInvalid, match="belong together") as refused:
-        certificate_of("RETRY_API", certificate, key, "127.0.0.1", "RETRY_API_ADDR")
+        read_certificate("RETRY_API", certificate, key, "127.0.0.1", "RETRY_API_ADDR")
     assert refused.value.name == missing
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "api.example.com"])
 def test_what_others_can_reach_without_a_certificate_is_said_aloud(host: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert certificate_of("RETRY_API", None, None, host, "RETRY_API_ADDR") is None
+    assert read_certificate("RETRY_API", None, None, host, "RETRY_API_ADDR") is None
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert line.startswith("RETRY_API_ADDR is not loopback") and CERT in line and KEY in line
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_loopback_needs_no_certificate(host: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert certificate_of("RETRY_API", None, None, host, "RETRY_API_ADDR") is None
+    assert read_certificate("RETRY_API", None, None, host, "RETRY_API_ADDR") is None
     assert caplog.records == []

@@ -6,7 +6,7 @@ import pytest
 
 from retry.errors import SettingsInvalid
 from retry.http_server.host_names import OwnHosts, _refused
-from retry.settings import from_environment
+from retry.settings import read_settings
 
 
 @pytest.mark.parametrize("host", [
@@ -32,4 +32,4 @@ def test_a_star_is_every_name() -> None:
 @pytest.mark.parametrize("hosts", ["http://retry", "retry:8080", "a b", "*.", "a..b", "*a"])
 def test_what_is_no_name_is_refused(hosts: str) -> None:
     with pytest.raises(SettingsInvalid, match="RETRY_HTTP_HOSTS"):
-        from_environment({"RETRY_HTTP_HOSTS": hosts})
+        read_settings({"RETRY_HTTP_HOSTS": hosts})

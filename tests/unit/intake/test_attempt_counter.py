@@ -37,7 +37,7 @@ teams:
       - {dead_letters: stock.billing.DLT, retry_to: stock.retry, group: billing}
 """
 REGISTRY = registry_of(POLICIES)
-OF_ORDERS = attempts.failing_consumer("shop", None, "orders.DLT")
+OF_ORDERS = attempts.describe_failing_consumer("shop", None, "orders.DLT")
 
 
 def place(topic: str, offset: int) -> Headers:
@@ -100,7 +100,7 @@ def service() -> Service:
 def test_a_letter_that_was_never_seen_begins_at_its_first_retry(service: Service) -> None:
     (trace,) = service.trace(letter(place("orders", 5)))
     assert (trace.made, trace.first_failed_ms, trace.matched) == (0, None, False)
-    assert trace.id == attempts.to_header(attempts.lineage_of("cluster", OF_ORDERS, "orders", 0, 5), "shop")
+    assert trace.id == attempts.format_retry_id(attempts.make_lineage("cluster", OF_ORDERS, "orders", 0, 5), "shop")
 
 
 def test_an_id_that_came_back_is_the_lineage(service: Service) -> None:
@@ -110,7 +110,7 @@ def test_an_id_that_came_back_is_the_lineage(service: Service) -> None:
 
 
 def test_an_id_that_nobody_remembers_is_taken_at_its_word(service: Service) -> None:
-    id_ = attempts.to_header(0xDEADBEEF, "shop")
+    id_ = attempts.format_retry_id(0xDEADBEEF, "shop")
     (trace,) = service.trace(letter([(names.ID, id_), (names.ATTEMPT, b"3")]))
     assert (trace.id, trace.number, trace.made) == (id_, 0xDEADBEEF, 3)
 
@@ -220,7 +220,7 @@ def test_an_equal_record_from_another_place_is_a_fresh_letter(service: Service) 
     service.send(letter(place("orders", 5)))
     (trace,) = service.trace(letter(place("orders", 6)))
     assert (trace.made, trace.matched) == (0, False)
-    assert trace.id == attempts.to_header(attempts.lineage_of("cluster", OF_ORDERS, "orders", 0, 6), "shop")
+    assert trace.id == attempts.format_retry_id(attempts.make_lineage("cluster", OF_ORDERS, "orders", 0, 6), "shop")
 
 
 def test_a_place_that_is_known_needs_no_id(service: Service) -> None:
@@ -287,7 +287,7 @@ def test_a_retry_of_one_team_that_another_one_fails_on_begins_anew_there_and_has
         assert sends <= 4 * MAX_ATTEMPTS
     assert sends >= 2 * MAX_ATTEMPTS
     assert {attempts.belongs_to(id_, team) for id_ in ids for team in ("shop",)} == {True, False}
-    assert len({attempts.from_header(id_) for id_ in ids}) == 1
+    assert len({attempts.parse_retry_id(id_) for id_ in ids}) == 1
 
 
 def test_what_another_team_s_retry_says_of_itself_is_not_believed(service: Service) -> None:

@@ -52,8 +52,8 @@ class Fake:
         for message in messages:
             self.given.append(message.value())
             name = entry_keys.hash_name(*self.topics, self.topics[0], message.key())
-            row = envelopes.cancel(name, message.offset(), entry_keys.key_stem(self.topics[0], 0), message.offset())
-            into.entries[entry_keys.shard_of(name, SHARDS)].append({"key": row[0], "value": row[1]})
+            row = envelopes.cancel(name, message.offset(), entry_keys.build_key_stem(self.topics[0], 0), message.offset())
+            into.entries[entry_keys.find_shard(name, SHARDS)].append({"key": row[0], "value": row[1]})
 
 
 def nothing(wanted: Collection[Any]) -> dict[Any, Any]:
@@ -103,7 +103,7 @@ def test_a_batch_without_a_letter_is_taken_in_with_its_offsets() -> None:
 
 def test_what_is_read_and_where_it_may_go_is_asked_of_doors_too() -> None:
     registry, source = registry_of(POLICIES), Fake("schedules")
-    assert entry_source.subscription(registry, [source]) == ["orders.DLT", "schedules"]
+    assert entry_source.list_subscription(registry, [source]) == ["orders.DLT", "schedules"]
     taking = intake(source)
     assert [taking.reads_topic(topic) for topic in ("orders.DLT", "schedules", "others")] == [True, True, False]
     assert not intake().reads_topic("schedules")
@@ -120,31 +120,33 @@ def test_what_is_read_and_where_it_may_go_is_asked_of_doors_too() -> None:
 
 @given(st.integers(-(1 << 63), entry_keys.DUE_MS_MAX), NAME, VERSION, st.integers(0, 99), st.integers(0, (1 << 48) - 1))
 def test_a_named_key_says_what_it_was_made_from(due_ms: int, told: bytes, version: int, partition: int, offset: int) -> None:
-    name, lane = entry_keys.hash_name("door", "topic", told), entry_keys.named_lane("team", "topic", "to")
-    key = entry_keys.named_key(due_ms, name, version, entry_keys.key_stem("topic", partition), offset, lane)
-    assert entry_keys.source(key) == (due_ms, "topic", partition, offset)
-    assert (entry_keys.lane_of(key), entry_keys.name_of(key), entry_keys.version_of(key)) == (lane, name, version)
+    name, lane = entry_keys.hash_name("door", "topic", told), entry_keys.build_named_lane("team", "topic", "to")
+    key = entry_keys.build_named_key(due_ms, name, version, entry_keys.build_key_stem("topic", partition), offset, lane)
+    assert entry_keys.read_source(key) == (due_ms, "topic", partition, offset)
+    assert (entry_keys.lane_of(key), entry_keys.name_of(key), entry_keys.read_version(key)) == (lane, name, version)
     assert entry_keys.due_at_ms(entry_keys.make_key_due_at(key, 5)) == 5
     assert (
         entry_keys.extract_letter(key)
         == entry_keys.extract_letter(entry_keys.make_key_due_at(key, 5))
-        == entry_keys.key_stem("topic", partition) + key[-8:]
+        == entry_keys.build_key_stem("topic", partition) + key[-8:]
     )
-    assert envelopes.cancel(name, version, entry_keys.key_stem("topic", partition), offset)[0].startswith(entry_keys.CANCEL)
+    assert envelopes.cancel(name, version, entry_keys.build_key_stem("topic", partition), offset)[0].startswith(entry_keys.CANCEL)
 
 
 @given(st.integers(0, 9), st.integers(0, 9), NAME, NAME)
 def test_in_a_named_lane_what_is_due_first_sorts_first(one_ms: int, other_ms: int, one: bytes, other: bytes) -> None:
-    lane, stem = entry_keys.named_lane("team", "topic", "to"), entry_keys.key_stem("topic", 0)
+    lane, stem = entry_keys.build_named_lane("team", "topic", "to"), entry_keys.build_key_stem("topic", 0)
     told = (one_ms, one), (other_ms, other)
-    first, second = (entry_keys.named_key(due_ms, entry_keys.hash_name("d", "t", of), 1, stem, 1, lane) for due_ms, of in told)
+    first, second = (
+        entry_keys.build_named_key(due_ms, entry_keys.hash_name("d", "t", of), 1, stem, 1, lane) for due_ms, of in told
+    )
     assert one_ms == other_ms or (first < second) == (one_ms < other_ms)
 
 
 def test_names_differ_by_door_topic_and_what_is_told() -> None:
     told = [("a", "b", b"c"), ("a", "bc", b""), ("ab", "", b"c"), ("a", "b", b"d")]
     assert len({entry_keys.hash_name(*each) for each in told}) == 4
-    assert {entry_keys.shard_of(entry_keys.hash_name("a", "b", b"%d" % n), SHARDS) for n in range(100)} == set(range(SHARDS))
+    assert {entry_keys.find_shard(entry_keys.hash_name("a", "b", b"%d" % n), SHARDS) for n in range(100)} == set(range(SHARDS))
 
 
 WHOLE = Named(

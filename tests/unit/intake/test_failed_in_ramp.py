@@ -22,7 +22,11 @@ from tests.unit.intake.test_intake import NAMES, NOW_MS, nothing
 ACTION, LINEAGE, STEP = b"\x0a" * 8, 0xDEAD, 3
 MARK = ramp_records.mark(ACTION, STEP)
 POLICIES = "teams: {shop: {topics: [{dead_letters: orders.DLT, retry_to: orders.retry}]}}"
-RETRIED: Headers = [(names.ID, attempts.to_header(LINEAGE, "shop")), (names.ATTEMPT, b"1"), (names.SOURCE, b"orders.DLT/0/1")]
+RETRIED: Headers = [
+    (names.ID, attempts.format_retry_id(LINEAGE, "shop")),
+    (names.ATTEMPT, b"1"),
+    (names.SOURCE, b"orders.DLT/0/1"),
+]
 
 
 def marks(headers: Headers, recent: RecentLineages | None = None, ramped: RampedLineages | None = None) -> list[bytes]:
@@ -40,7 +44,7 @@ def marks(headers: Headers, recent: RecentLineages | None = None, ramped: Ramped
 
 
 def marked() -> list[bytes]:
-    return [ramp_records.failed_row(ACTION, STEP, LINEAGE, NOW_MS, team=attempts.short_team_number("shop"))["key"]]
+    return [ramp_records.build_failed_row(ACTION, STEP, LINEAGE, NOW_MS, team=attempts.shorten_team_number("shop"))["key"]]
 
 
 def test_a_letter_that_says_which_step_put_it_is_marked() -> None:
@@ -59,7 +63,7 @@ def test_what_fails_for_the_first_time_is_not_marked_whatever_it_says() -> None:
 
 def known(team: str = "shop") -> tuple[RecentLineages, RampedLineages]:
     """A ramp has put the letter, and a worker has read so."""
-    print_ = attempts.fingerprint("orders.DLT", attempts.payload(b"key", b"value"))
+    print_ = attempts.make_fingerprint("orders.DLT", attempts.hash_payload(b"key", b"value"))
     row = attempts.build_fields(LINEAGE, print_, NOW_MS - 5_000, NOW_MS - 60_000, 1)
     log = MemoryLog()
     for topic in ("lineage", NAMES.positions):
@@ -80,7 +84,7 @@ def test_a_letter_without_headers_is_known_by_its_lineage() -> None:
 
 def test_a_letter_of_another_team_is_not_known_by_it() -> None:
     assert marks([], *known("stock")) == []
-    theirs = (names.ID, attempts.to_header(LINEAGE, "stock"))
+    theirs = (names.ID, attempts.format_retry_id(LINEAGE, "stock"))
     assert marks([theirs, *RETRIED[1:], (names.ACTION, MARK)]) == []
 
 

@@ -74,7 +74,7 @@ TIMES = [b"", b"soon", None, b"%d" % (NOW_MS + 5_000), b"%d" % (NOW_MS - 5_000),
 HEADERS = st.one_of(
     st.tuples(st.just("retry-at-ms"), st.sampled_from(TIMES)),
     st.tuples(st.sampled_from(["retry-id", "retry-attempt", "retry-source", "why"]), st.sampled_from([b"1", b"x", None])),
-    st.tuples(st.just("retry-id"), st.sampled_from([attempts.to_header(7, team) for team in ('a%b"c', "others")])),
+    st.tuples(st.just("retry-id"), st.sampled_from([attempts.format_retry_id(7, team) for team in ('a%b"c', "others")])),
     st.tuples(st.just("kafka_dlt-exception-fqcn"), st.just(b"java.lang.Slow")),
     st.tuples(st.sampled_from(["trace", "%d", "%"]), st.one_of(st.none(), st.binary(max_size=9))),
 )
@@ -121,7 +121,7 @@ def unordered(result: BatchResult) -> list[object]:
 
 def traced(team: str, packed: bytes) -> list[attempts.LineageFields]:
     told = attempts.unpack(packed)
-    assert told.team == attempts.team_number(team)
+    assert told.team == attempts.hash_team(team)
     return list(told.rows)
 
 
@@ -316,7 +316,7 @@ def test_letters_are_sealed_by_the_short_way_too() -> None:
     assert {key: codec.decode(key, value) for key, value in found.items()} == {
         key: envelopes.decode(value) for key, value in rows.items()
     }
-    assert all(isinstance(envelopes.routing(value), envelopes.SealedEnvelope) for value in found.values())
+    assert all(isinstance(envelopes.decode_routing(value), envelopes.SealedEnvelope) for value in found.values())
 
 
 @pytest.mark.parametrize("topic", ["ordered", "aliased", "aged", "asks", "parks", "cancels", "nobodys"])

@@ -143,7 +143,7 @@ def test_a_letter_becomes_an_entry_that_is_complete() -> None:
         (names.DUE_MS, b"1700000010000"), (names.POLICY, b"orders/orders.DLT"),
         (names.FIRST_FAILED_MS, b"1700000000000"),
     ]  # fmt: skip
-    assert str(entry_keys.source(one.key)) == "1700000010000/orders.DLT/3/42"
+    assert str(entry_keys.read_source(one.key)) == "1700000010000/orders.DLT/3/42"
     assert one.parked == ""
 
 
@@ -169,14 +169,14 @@ def test_letters_with_the_same_coordinates_wait_beside_each_other_though_they_ar
     at = names.RETRY_AT_MS, b"%d" % (NOW_MS + 60_000)
     former, later = prepare(record(at)), One(intake().prepare([record(at)], NOW_MS, {("orders.DLT", 3): 1}))
     assert former.key < later.key
-    assert entry_keys.source(former.key) == entry_keys.source(later.key)
+    assert entry_keys.read_source(former.key) == entry_keys.read_source(later.key)
     assert former.header(names.SOURCE) == later.header(names.SOURCE)
 
 
 def test_jitter_differs_from_letter_to_letter_within_its_bounds() -> None:
     result = intake().prepare([record(topic="jittery.DLT", offset=n) for n in range(200)], NOW_MS)
     keys = [key for row in result.iterate_entries() for key, _ in blocks.list_rows(row["key"], row["value"])]
-    due = set(entry_keys.all_due_at_ms(keys))
+    due = set(entry_keys.read_due_times_ms(keys))
     assert len(due) > 150
     assert NOW_MS <= min(due) <= max(due) <= NOW_MS + DELAY_MS
 
@@ -459,7 +459,7 @@ class TestCommit:
         self.take(log, [record(offset=n) for n in range(40, 43)])
         (block,) = log.read("changelog")
         rows = blocks.list_rows(block.key() or b"", block.value())
-        assert [entry_keys.source(key).offset for key, _ in rows] == [40, 41, 42]
+        assert [entry_keys.read_source(key).offset for key, _ in rows] == [40, 41, 42]
         (record_of_outcomes,) = log.read("outcomes")
         told = [letter["source"] for letter in outcomes.read(record_of_outcomes.value() or b"")]
         assert told == [f"orders.DLT/3/{n}" for n in range(40, 43)]
@@ -474,7 +474,7 @@ class TestCommit:
         self.take(log, [record(), other])
         told = [(each.partition(), attempts.unpack(each.value() or b"").team) for each in log.read("lineage")]
         topic = attempts.LineageTopic("lineage", 2)
-        assert sorted(told) == sorted((topic.find_partition(team), attempts.team_number(team)) for team in ("orders", "default"))
+        assert sorted(told) == sorted((topic.find_partition(team), attempts.hash_team(team)) for team in ("orders", "default"))
 
     @pytest.mark.parametrize(("fault", "error"), [(Fault.ABORTED, TransactionAborted), (Fault.DOUBT_OPEN, CommitInDoubt)])
     def test_a_batch_that_fails_leaves_nothing_and_is_taken_in_once_again(

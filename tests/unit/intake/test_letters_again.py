@@ -10,7 +10,14 @@ import pytest
 from retry.intake.batch import BatchResult
 from retry.intake.consumer import LetterConsumer
 from retry.intake.entry_source import RecordVersions
-from retry.intake.read_positions import PARTITION, ReadPosition, RereadRequest, encode_positions, encode_request, offsets_of
+from retry.intake.read_positions import (
+    PARTITION,
+    ReadPosition,
+    RereadRequest,
+    encode_positions,
+    encode_request,
+    find_group_offsets,
+)
 from retry.kafka.interface import CommittedOffset, Partition
 from retry.testing.kafka import MemoryCluster, MemoryGroupMember, MemoryLog
 from tests.support.positions import TOPIC as POSITIONS
@@ -60,7 +67,7 @@ class Taking:
         writer.begin()
         if self.keeps:
             writer.write(POSITIONS, PARTITION, encode_positions(positions))
-        writer.read_to(offsets_of(positions), member)
+        writer.read_to(find_group_offsets(positions), member)
 
 
 class World:

@@ -21,19 +21,19 @@ from retry.intake.attempts import (
     RecentLineages,
     belongs_to,
     build_fields,
-    failing_consumer,
-    fingerprint,
-    from_header,
-    from_headers,
-    identity,
-    lineage_of,
+    describe_failing_consumer,
+    find_lineage,
+    format_retry_id,
+    format_retry_ids,
+    hash_payload,
+    hash_team,
+    make_fingerprint,
+    make_lineage,
     make_move_row,
     pack,
     pack_records,
-    payload,
-    team_number,
-    to_header,
-    to_headers,
+    parse_retry_id,
+    parse_retry_ids,
     unpack,
 )
 from retry.intake.attempts.equal_letters import LEVELS_MAX, Level, Levels
@@ -43,7 +43,7 @@ from retry.intake.attempts.ring_buffer import Ring
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 TEAM, OTHERS = "payments", "shop"
-BILLING = failing_consumer(TEAM, "billing", "orders.DLT")
+BILLING = describe_failing_consumer(TEAM, "billing", "orders.DLT")
 FINGERPRINT, LINEAGE = 0xC22B35AE206F7AFF, 0xACF81E0DE57C42BE
 BYTES = st.none() | st.binary(max_size=4)
 
@@ -72,7 +72,7 @@ def recorded(*rows: LineageFields, limit: int = 1_000) -> OneTeam:
 
 
 def print_of(topic: str, key: bytes | None, value: bytes | None) -> int:
-    return fingerprint(topic, payload(key, value))
+    return make_fingerprint(topic, hash_payload(key, value))
 
 
 def attempts(known: KnownLineage | None) -> int:
@@ -95,51 +95,66 @@ def test_bytes_that_move_between_key_and_value_make_another_fingerprint() -> Non
 
 def test_numbers_stay_the_same_in_every_version() -> None:
     assert print_of("orders.DLT", b"key", None) == FINGERPRINT
-    assert lineage_of("cluster", BILLING, "orders", 3, 17) == LINEAGE
-    assert to_header(LINEAGE, TEAM) == b"%016x9dc28a75" % LINEAGE
+    assert make_lineage("cluster", BILLING, "orders", 3, 17) == LINEAGE
+    assert format_retry_id(LINEAGE, TEAM) == b"%016x9dc28a75" % LINEAGE
 
 
 def test_each_coordinate_and_the_consumer_make_another_lineage() -> None:
-    by_group, by_topic = failing_consumer(TEAM, "g", "t.DLT"), failing_consumer(TEAM, None, "t.DLT")
-    others = [failing_consumer(OTHERS, "g", "t.DLT"), failing_consumer(TEAM, "t.DLT", "t.DLT"), failing_consumer(TEAM, None, "g")]
+    by_group, by_topic = describe_failing_consumer(TEAM, "g", "t.DLT"), describe_failing_consumer(TEAM, None, "t.DLT")
+    others = [
+        describe_failing_consumer(OTHERS, "g", "t.DLT"),
+        describe_failing_consumer(TEAM, "t.DLT", "t.DLT"),
+        describe_failing_consumer(TEAM, None, "g"),
+    ]
     ids = [
-        lineage_of("c", by_group, "t", 1, 11), lineage_of("d", by_group, "t", 1, 11), lineage_of("c", by_group, "u", 1, 11),
-        lineage_of("c", by_group, "t", 11, 1), lineage_of("c", by_group, "t", 1, 12), lineage_of("c", by_topic, "t", 1, 11),
-        *(lineage_of("c", other, "t", 1, 11) for other in others),
+        make_lineage("c", by_group, "t", 1, 11), make_lineage("d", by_group, "t", 1, 11), make_lineage("c", by_group, "u", 1, 11),
+        make_lineage("c", by_group, "t", 11, 1), make_lineage("c", by_group, "t", 1, 12), make_lineage("c", by_topic, "t", 1, 11),
+        *(make_lineage("c", other, "t", 1, 11) for other in others),
     ]  # fmt: skip
     assert len(set(ids)) == len(ids)
 
 
 def test_where_nobody_names_a_group_the_consumer_is_known_by_the_topic_that_it_dead_letters_to() -> None:
-    assert failing_consumer(TEAM, "g", "a.DLT") == failing_consumer(TEAM, "g", "b.DLT")
-    assert failing_consumer(TEAM, None, "a.DLT") == failing_consumer(TEAM, "", "a.DLT") != failing_consumer(TEAM, None, "b.DLT")
+    assert describe_failing_consumer(TEAM, "g", "a.DLT") == describe_failing_consumer(TEAM, "g", "b.DLT")
+    assert (
+        describe_failing_consumer(TEAM, None, "a.DLT")
+        == describe_failing_consumer(TEAM, "", "a.DLT")
+        != describe_failing_consumer(TEAM, None, "b.DLT")
+    )
 
 
 def test_a_lineage_is_that_of_the_record_that_failed_where_all_of_its_coordinates_are_told() -> None:
     told = Failure(origin_topic="orders", origin_partition=3, origin_offset=17)
-    assert identity("c", BILLING, told, FINGERPRINT) == lineage_of("c", BILLING, "orders", 3, 17)
+    assert find_lineage("c", BILLING, told, FINGERPRINT) == make_lineage("c", BILLING, "orders", 3, 17)
     untold = Failure(origin_topic="orders", origin_partition=3)
-    assert identity("c", BILLING, untold, FINGERPRINT) == FINGERPRINT
+    assert find_lineage("c", BILLING, untold, FINGERPRINT) == FINGERPRINT
 
 
 @given(st.integers(0, (1 << 64) - 1), st.sampled_from([TEAM, OTHERS, "", "ä"]))
 def test_a_lineage_comes_back_from_its_header(lineage: int, team: str) -> None:
-    text = to_header(lineage, team)
-    assert from_header(text) == lineage
-    assert (belongs_to(text, team), from_headers([text], team)) == (True, [lineage])
-    assert to_headers([lineage, 0], team) == [text, to_header(0, team)]
+    text = format_retry_id(lineage, team)
+    assert parse_retry_id(text) == lineage
+    assert (belongs_to(text, team), parse_retry_ids([text], team)) == (True, [lineage])
+    assert format_retry_ids([lineage, 0], team) == [text, format_retry_id(0, team)]
 
 
 def test_an_id_belongs_to_one_team() -> None:
-    ids = [to_header(7, OTHERS), to_header(7, TEAM), to_header(7, TEAM) + b"\n", b"x" + to_header(7, TEAM), b"", b"7"]
+    ids = [
+        format_retry_id(7, OTHERS),
+        format_retry_id(7, TEAM),
+        format_retry_id(7, TEAM) + b"\n",
+        b"x" + format_retry_id(7, TEAM),
+        b"",
+        b"7",
+    ]
     assert [belongs_to(text, TEAM) for text in ids] == [False, True, False, False, False, False]
-    assert from_headers(ids, TEAM) == [None, 7, None, None, None, None]
+    assert parse_retry_ids(ids, TEAM) == [None, 7, None, None, None, None]
 
 
 @pytest.mark.parametrize("text", [b"", b"orders/0/5", b"DEADBEEF" * 3, b"0" * 16, b"0" * 24 + b"\n", b"0x" + b"0" * 22])
 def test_what_is_no_lineage_of_ours_is_hashed(text: bytes) -> None:
-    assert 0 < from_header(text) < 1 << 64
-    assert from_header(text) == from_header(bytes(text)) != from_header(text + b" ")
+    assert 0 < parse_retry_id(text) < 1 << 64
+    assert parse_retry_id(text) == parse_retry_id(bytes(text)) != parse_retry_id(text + b" ")
     assert not belongs_to(text, TEAM)
 
 
@@ -159,7 +174,7 @@ def test_whatever_is_decided_is_packed_and_comes_back(decided: list[tuple[int, i
     packed = pack(TEAM, rows)
     assert len(packed) == 9 + 27 * len(rows)
     told = unpack(packed)
-    assert (told.team, told.row_count, list(told.rows)) == (team_number(TEAM), len(rows), rows)
+    assert (told.team, told.row_count, list(told.rows)) == (hash_team(TEAM), len(rows), rows)
 
 
 @pytest.mark.parametrize("packed", [b"", b"\x01", b"\1" + bytes(27), pack(TEAM, [sent(1, 1)])[:-1], b"\xff" + bytes(35)])

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from retry import clock
 from retry.errors import RightMissing, TopicsInvalid
 from retry.kafka import consumer_groups, offset_ranges, topics
-from retry.kafka.asked_again import until_answered
+from retry.kafka.asked_again import ask_until_answered
 from retry.kafka.record_fetch import RecordFetcher
 from retry.kafka.topic_ids import TopicIds
 
@@ -66,11 +66,11 @@ class Admin:
 
 QUESTIONS: dict[str, tuple[Callable[[Any], object], object]] = {
     "ends": (lambda admin: offset_ranges.ends(admin, TOPIC, [0]), {0: 7}),
-    "starts": (lambda admin: offset_ranges.starts(admin, TOPIC, [0]), {0: 7}),
+    "starts": (lambda admin: offset_ranges.find_starts(admin, TOPIC, [0]), {0: 7}),
     "places": (lambda admin: offset_ranges.partitions_of(admin, TOPIC.__eq__, 5.0), [(TOPIC, 0)]),
     "describe": (lambda admin: topics.describe(admin, [TOPIC]), {TOPIC: topics.Described("id", 1, {})}),
     "ids": (lambda admin: TopicIds(admin).fetch_ids([TOPIC]), {TOPIC: "id"}),
-    "positions": (lambda admin: consumer_groups.positions(admin, "group"), {(TOPIC, 0): 7}),
+    "positions": (lambda admin: consumer_groups.read_positions(admin, "group"), {(TOPIC, 0): 7}),
     "members": (lambda admin: consumer_groups.count_members(admin, "group"), 1),
 }
 
@@ -143,7 +143,7 @@ def test_whoever_is_asked_is_told_how_long_it_may_take(seconds: list[float]) -> 
             raise failure("_TIMED_OUT")
         return len(given)
 
-    assert until_answered(ask, 10) == 3
+    assert ask_until_answered(ask, 10) == 3
     assert given == sorted(given, reverse=True)
     assert given[0] == 10
     assert sum(given) < 20

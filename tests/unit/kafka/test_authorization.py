@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-from retry.kafka.authorization import TOPIC, Right, missing
+from retry.kafka.authorization import TOPIC, Right, list_missing_rights
 
 
 class Admin:
@@ -44,11 +44,11 @@ def test_a_right_is_missing_whether_the_topic_is_listed_or_hidden(more: int) -> 
     there, many = [f"there {n}" for n in range(300)], [f"made by nobody {n}" for n in range(more)]
     admin, writes = Admin([*there, "other"]), Right(TOPIC, "there 7", "write", False)
     wanted = [*rights("hidden", *there, *many), writes]
-    assert missing(admin, wanted) == [*rights("hidden"), writes]  # type: ignore[arg-type]
+    assert list_missing_rights(admin, wanted) == [*rights("hidden"), writes]  # type: ignore[arg-type]
     assert admin.asked == ["hidden", *there, *many[:199]]
 
 
 def test_where_nobody_answers_nothing_is_known() -> None:
     admin = Admin(None)
-    assert missing(admin, rights(*(f"hidden {n}" for n in range(300)))) == []  # type: ignore[arg-type]
-    assert missing(admin, rights("hidden")) == rights("hidden")  # type: ignore[arg-type]
+    assert list_missing_rights(admin, rights(*(f"hidden {n}" for n in range(300)))) == []  # type: ignore[arg-type]
+    assert list_missing_rights(admin, rights("hidden")) == rights("hidden")  # type: ignore[arg-type]

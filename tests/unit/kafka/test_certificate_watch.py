@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.errors import BrokersUnreachable, SettingsInvalid
-from retry.process.certificates import FOR_EVER, CertificateWatch, delay_s, list_watched
+from retry.process.certificates import FOR_EVER, CertificateWatch, choose_delay_s, list_watched
 from retry.settings import Settings
 from tests.support.secured import Certificates
 from tests.support.simulated_clock import Simulated, simulated_clock
@@ -62,7 +62,7 @@ def files(tmp_path: Path) -> Iterator[Files]:
 
 @given(st.floats(-1e9, 1e9), st.floats(0.0, 1.0))
 def test_a_process_waits_no_longer_than_five_minutes_and_a_quarter_of_what_is_left(left_s: float, drawn: float) -> None:
-    assert 0.0 <= delay_s(left_s, drawn) <= max(0.0, min(300.0, left_s / 4))
+    assert 0.0 <= choose_delay_s(left_s, drawn) <= max(0.0, min(300.0, left_s / 4))
 
 
 def test_files_that_can_be_used_come_into_use_once_after_the_time_that_was_drawn(files: Files) -> None:

@@ -96,18 +96,18 @@ def test_a_pair_that_was_of_no_use_at_first_is_read_again(files: Files) -> None:
 def test_files_that_never_could_be_used_are_refused_by_the_name_of_their_setting(files: Files) -> None:
     files.replace(certificate=files.authority.sign("other")[1])
     with pytest.raises(SettingsInvalid, match=r"RETRY_KAFKA_SSL_KEY_LOCATION.*key values mismatch"):
-        client_config.producer(files.config())
+        client_config.make_producer(files.config())
     (files.folder / "certificate").unlink()
     with pytest.raises(SettingsInvalid, match=r"SSL_CERTIFICATE_LOCATION.*certificate a file that this user can read"):
-        client_config.producer(files.config())
+        client_config.make_producer(files.config())
 
 
 def test_what_is_tried_is_refused_by_the_name_of_its_setting_while_clients_go_on(files: Files) -> None:
     properties = {name: text for name, text in files.config().items() if name.startswith(("ssl.", "security."))}
     settings = Settings(bootstrap_servers="127.0.0.1:1", kafka=properties)
-    client_config.producer(files.config())
+    client_config.make_producer(files.config())
     files.replace(key=files.authority.sign("other")[0])
-    client_config.producer(files.config())
+    client_config.make_producer(files.config())
     with pytest.raises(SettingsInvalid, match=r"RETRY_KAFKA_SSL_KEY_LOCATION.*key values mismatch"):
         client_config.try_newest(settings, lambda _client: None, 0.1)
     files.replace(*files.authority.sign("another"))
@@ -118,7 +118,7 @@ def test_what_is_tried_is_refused_by_the_name_of_its_setting_while_clients_go_on
 def test_another_mistake_is_named_whatever_was_usable_before(files: Files) -> None:
     files.made()
     with pytest.raises(SettingsInvalid, match=r"no\.such\.property"):
-        client_config.producer({**files.config(), "no.such.property": "1"})
+        client_config.make_producer({**files.config(), "no.such.property": "1"})
 
 
 def test_a_folder_of_authorities_is_left_to_the_client(files: Files) -> None:

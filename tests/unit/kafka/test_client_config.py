@@ -9,7 +9,7 @@ import pytest
 from retry import repeated_lines
 from retry.kafka import client_config
 from retry.repeated_lines import RepeatedLineFilter
-from retry.settings import from_environment
+from retry.settings import read_settings
 
 
 def test_lost_connections_are_told_now_and_then_and_everything_else_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,28 +29,28 @@ def test_lost_connections_are_told_now_and_then_and_everything_else_at_once(monk
 
 
 def test_who_follows_the_changelog_begins_at_its_beginning_whatever_the_operator_prefers() -> None:
-    settings = from_environment({"RETRY_KAFKA_AUTO_OFFSET_RESET": "latest"})
+    settings = read_settings({"RETRY_KAFKA_AUTO_OFFSET_RESET": "latest"})
     assert client_config.reader_config(settings)["auto.offset.reset"] == "earliest"
     assert client_config.consumer_config(settings, "group", "a")["auto.offset.reset"] == "latest"
 
 
 def test_what_a_reader_is_better_off_with_gives_way_to_what_the_operator_says() -> None:
     preferred = {"fetch.max.bytes": 4 << 20, "auto.offset.reset": "latest"}
-    config = client_config.reader_config(from_environment({}), preferred=preferred)
+    config = client_config.reader_config(read_settings({}), preferred=preferred)
     assert (config["fetch.max.bytes"], config["auto.offset.reset"]) == (4 << 20, "earliest")
-    told = from_environment({"RETRY_KAFKA_FETCH_MAX_BYTES": "9000000"})
+    told = read_settings({"RETRY_KAFKA_FETCH_MAX_BYTES": "9000000"})
     assert str(client_config.reader_config(told, preferred=preferred)["fetch.max.bytes"]) == "9000000"
 
 
 def test_records_that_share_a_batch_fit_into_what_their_topic_takes() -> None:
-    settings = from_environment({})
+    settings = read_settings({})
     assert client_config.records_config(settings, 2_000)["batch.size"] == 2_000
     assert client_config.records_config(settings, 16 << 20)["batch.size"] == client_config.records_config(settings)["batch.size"]
 
 
 def test_clients_without_brokers_do_not_begin_anew_all_the_time() -> None:
     """Each time costs a thread: with a wait of 20 ms, a worker whose brokers are away makes 500 of them a second."""
-    settings = from_environment({})
+    settings = read_settings({})
     for config in (
         client_config.consumer_config(settings, "group", "a"),
         client_config.reader_config(settings),

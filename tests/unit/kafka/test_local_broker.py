@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from retry.errors import BrokerNotStarted
-from retry.kafka.local_broker import HOST, LocalBroker, new_cluster_id
+from retry.kafka.local_broker import HOST, LocalBroker, make_cluster_id
 from tests.support.cluster import java_hash
 
 
 def test_a_cluster_id_is_sixteen_bytes_and_never_looks_like_an_option() -> None:
-    ids = [new_cluster_id() for _ in range(2_000)]
+    ids = [make_cluster_id() for _ in range(2_000)]
     assert len(set(ids)) == len(ids)
     assert all(len(base64.urlsafe_b64decode(each + "==")) == 16 for each in ids)
     assert not any("-" in each for each in ids)

@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from retry.delay_queue.envelopes import Entry
-from retry.kafka.record_fetch import GONE, OffsetRun, runs
+from retry.kafka.record_fetch import GONE, OffsetRun, split_at_holes
 from retry.testing.kafka import MemoryRecord
 
 
@@ -51,5 +51,5 @@ def test_an_offset_that_is_refused_was_deleted_just_now_or_lies_beyond_the_end(
 
 
 def test_small_holes_are_read_over() -> None:
-    assert list(runs([])) == []
-    assert list(runs([0, 200, 400, 601])) == [[0, 200, 400], [601]]
+    assert list(split_at_holes([])) == []
+    assert list(split_at_holes([0, 200, 400, 601])) == [[0, 200, 400], [601]]

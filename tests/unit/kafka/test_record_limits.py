@@ -6,7 +6,7 @@ import pytest
 
 from retry.delay_queue.envelopes import Entry
 from retry.kafka import client_config
-from retry.kafka.record_limits import RecordLimits, RefusedFor, TopicLimits, batch_bytes
+from retry.kafka.record_limits import RecordLimits, RefusedFor, TopicLimits, measure_batch
 from retry.settings import Settings
 from tests.support.simulated_clock import Simulated
 
@@ -15,7 +15,7 @@ NOW_MS = 1_700_000_000_000
 
 def entry(size: int, topic: str = "t") -> Entry:
     """A record whose batch has so many bytes."""
-    return Entry(topic, None, bytes(size - batch_bytes(Entry(topic, None, bytes(200), [], None, "")) + 200), [], None, "")
+    return Entry(topic, None, bytes(size - measure_batch(Entry(topic, None, bytes(200), [], None, "")) + 200), [], None, "")
 
 
 def test_nothing_is_asked_or_known_until_a_record_is_met_that_is_too_large() -> None:

@@ -70,7 +70,7 @@ class Producer:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Producer]:
     """The producers that were opened, the newest last."""
     producers = list[Producer]()
-    monkeypatch.setattr(client_config, "producer", lambda config: producers.append(Producer(config)) or producers[-1])
+    monkeypatch.setattr(client_config, "make_producer", lambda config: producers.append(Producer(config)) or producers[-1])
     monkeypatch.setattr(record_producer, "_REOPEN_S", -1.0)
     return producers
 

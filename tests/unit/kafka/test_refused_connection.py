@@ -65,7 +65,7 @@ def test_a_start_says_what_is_wrong_with_the_certificate_of_a_broker(tmp_path: P
         "foreign": lambda: foreign.sign("broker"),
     }[fault]()
     with listening(tmp_path, b"".join(signed)) as port, pytest.raises(BrokersRefused) as refused:
-        client_config.admin(settings(port, trusted.authority), within_s=0.5)
+        client_config.connect_admin(settings(port, trusted.authority), within_s=0.5)
     assert f"the certificate of 127.0.0.1:{port} is not trusted" in str(refused.value)
     assert said in str(refused.value)
 
@@ -77,7 +77,7 @@ def test_a_start_says_that_a_certificate_is_made_for_another_name(tmp_path: Path
     with listening(tmp_path, signed) as port, socket.create_server(("127.0.0.2", port)) as other, refused:
         _forward(other, port)
         there = settings(port, trusted.authority)
-        client_config.admin(Settings(bootstrap_servers=f"127.0.0.2:{port}", kafka=there.kafka), within_s=0.5)
+        client_config.connect_admin(Settings(bootstrap_servers=f"127.0.0.2:{port}", kafka=there.kafka), within_s=0.5)
 
 
 def _forward(server: socket.socket, port: int) -> None:
@@ -103,5 +103,5 @@ def _forward(server: socket.socket, port: int) -> None:
 def test_a_server_whose_certificate_is_trusted_and_that_does_not_answer_is_unreachable(tmp_path: Path) -> None:
     trusted = Certificates(tmp_path)
     with listening(tmp_path, b"".join(trusted.sign("broker"))) as port, pytest.raises(BrokersUnreachable) as unreachable:
-        client_config.admin(settings(port, trusted.authority), within_s=0.5)
+        client_config.connect_admin(settings(port, trusted.authority), within_s=0.5)
     assert not isinstance(unreachable.value, BrokersRefused)

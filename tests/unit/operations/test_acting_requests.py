@@ -22,16 +22,16 @@ from retry.delay_queue.ramp_records import Ramp, Step, StepTally
 from retry.delivery.acted_entry import EntryActions, hash_envelope
 from retry.delivery.redecide import Redecider
 from retry.errors import ActionRefused
-from retry.intake.attempts import LineageTopic, to_header
+from retry.intake.attempts import LineageTopic, format_retry_id
 from retry.intake.build_entry import EntryBuilder
 from retry.operations import waiting_entries
 from retry.operations.act import choose, letter_sources, overview, request, start
 from retry.operations.act.action_report import ramp_object
 from retry.operations.act.choose import Chosen
-from retry.operations.act.preview import differences
+from retry.operations.act.preview import diff_letters
 from retry.operations.act.request import DueTimes, Edit
 from retry.operations.letter_filter.parse import parse
-from retry.operations.letter_filter.predicate import predicate
+from retry.operations.letter_filter.predicate import build_predicate
 from retry.policies.policy_file import parse as policy_file
 from retry.settings import Settings
 from retry.testing.kafka import MemoryLog, MemoryTransactionalProducer
@@ -48,10 +48,10 @@ def letter(
 ) -> tuple[bytes, bytes]:
     """Key and envelope of one that waits."""
     lane = entry_keys.lane("shop", "orders.DLT", "orders.retry")
-    key = entry_keys.build_key(due_at_ms, entry_keys.key_stem("orders.DLT", n % 2), n, lane)
+    key = entry_keys.build_key(due_at_ms, entry_keys.build_key_stem("orders.DLT", n % 2), n, lane)
     first = b"%d" % (NOW_MS - HOUR_MS)
-    id_, source = to_header(n, "shop"), b"orders.DLT/0/%d" % n
-    ours = retry_headers.of_retry(id_, b"1", source, b"%d" % due_at_ms, b"shop/orders.DLT", first)
+    id_, source = format_retry_id(n, "shop"), b"orders.DLT/0/%d" % n
+    ours = retry_headers.make_retry_headers(id_, b"1", source, b"%d" % due_at_ms, b"shop/orders.DLT", first)
     headers = [("tenant", b"acme"), *ours, *([(retry_headers.PARKED_REASON, reason)] if reason else [])]
     return key, envelopes.encode(Entry("orders.retry", b"k%d" % n, value, headers, NOW_MS, "shop", NOW_MS))
 
@@ -69,12 +69,12 @@ def chosen(monkeypatch: pytest.MonkeyPatch, tables: list[list[tuple[bytes, bytes
     actions = EntryActions(redecider, "discarded")
     state = request.renew_action(asked).build_initial_state()
     rows = letter_sources.iterate_changelog(Settings())
-    return choose.choose(rows, len(tables), REGISTRY, predicate(parse(words), NOW_MS), actions, state, NOW_MS)
+    return choose.choose(rows, len(tables), REGISTRY, build_predicate(parse(words), NOW_MS), actions, state, NOW_MS)
 
 
 def test_those_that_are_meant_are_chosen_by_shard_and_others_are_refused_by_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    lane = entry_keys.named_lane("tasks", "schedules", "out")
-    named = entry_keys.named_key(NOW_MS, bytes(16), 1, entry_keys.key_stem("schedules", 0), 1, lane)
+    lane = entry_keys.build_named_lane("tasks", "schedules", "out")
+    named = entry_keys.build_named_key(NOW_MS, bytes(16), 1, entry_keys.build_key_stem("schedules", 0), 1, lane)
     task = envelopes.encode(envelopes.Named("out", b"t", b"v", [], NOW_MS, "tasks"))
     rows = [letter(n) for n in range(30)]
     found = chosen(monkeypatch, [[*rows[:10], (named, task)], [], [*rows[10:], letter(99, reason=b"rule")]], "-key:k3")
@@ -155,7 +155,7 @@ def test_an_edit_names_what_it_was_made_from() -> None:
     assert member.digest == hash_envelope(envelope)
     assert (edited.value, edited.headers[0]) == (b'{"a": 2}', ("new", b"1"))
     assert "tenant" not in dict(edited.headers)
-    shown = differences(envelopes.decode(envelope), edited)
+    shown = diff_letters(envelopes.decode(envelope), edited)
     assert [line for line in shown if line[0] in "+-"][2:] == ["-tenant: acme", "+new: 1", '-  "a": 1', '+  "a": 2']
 
 
@@ -222,10 +222,10 @@ def test_slices_are_written_in_short_transactions_and_the_head_is_last() -> None
     assert (action.slices, action.members, action.asked_at_ms) == ([21, 0, 2], sum(sizes), NOW_MS)
     assert shards.transactions == [20, 23, 26]
     records = shards.log.read("changelog")
-    heads = [record for record in records if record.key() == action_records.head_key(asked.id)]
+    heads = [record for record in records if record.key() == action_records.build_head_key(asked.id)]
     assert sorted(record.partition() for record in heads) == [0, 1, 2]
     for shard, of_shard in enumerate(members):
-        prefix = action_records.slices_of(asked.id)
+        prefix = action_records.build_slices_prefix(asked.id)
         slices = [r for r in records if r.partition() == shard and (r.key() or b"").startswith(prefix)]
         read = [action_records.decode_slice(r.value() or b"") for r in sorted(slices, key=lambda r: r.key() or b"")]
         assert [member for part in read for member in part.members] == of_shard
@@ -243,7 +243,7 @@ def test_of_a_ramp_each_slice_has_members_of_one_step_and_the_first_steps_are_dr
         found: dict[int, list[tuple[int, bytes]]] = {}
         for record in shards.log.read("changelog"):
             key = record.key() or b""
-            if key.startswith(action_records.slices_of(asked.id)):
+            if key.startswith(action_records.build_slices_prefix(asked.id)):
                 part = action_records.decode_slice(record.value() or b"").members
                 assert 0 < len(part) <= action_records.MEMBERS_MAX
                 found.setdefault(ramp_records.step_of(key), []).extend((record.partition(), member.key) for member in part)
@@ -282,13 +282,13 @@ class ShardRecords:
 
 def test_an_action_is_told_of_all_shards_together() -> None:
     action_id, asked = bytes(8), msgspec.structs.replace(ASKED, slices=[1, 2], members=1_200, asked_at_ms=NOW_MS)
-    head = {action_records.head_key(action_id): action_records.encode(asked)}
+    head = {action_records.build_head_key(action_id): action_records.encode(asked)}
     tallies = [Tally(1, 400, 1, {"parks": 2}), Tally(1, 499, 1, {"parks": 1})]
     both = [{**head, action_records.tally_key(action_id): action_records.encode(tally)} for tally in tallies]
-    (about,) = overview.overviews(ShardRecords(*both))  # type: ignore[arg-type]
+    (about,) = overview.list_overviews(ShardRecords(*both))  # type: ignore[arg-type]
     assert (about.tally, about.left, about.status) == (Tally(2, 899, 2, {"parks": 3}), [1], "running")
-    held = {action_records.held_key(action_id): action_records.encode(Order("ann", NOW_MS))}
-    (about,) = overview.overviews(ShardRecords(*({**each, **held} for each in both)))  # type: ignore[arg-type]
+    held = {action_records.build_held_key(action_id): action_records.encode(Order("ann", NOW_MS))}
+    (about,) = overview.list_overviews(ShardRecords(*({**each, **held} for each in both)))  # type: ignore[arg-type]
     assert about.status == "held"
     assert overview.find([about], "00") is about
     with pytest.raises(ActionRefused, match="there is no action 1f"):
@@ -311,13 +311,13 @@ class Asking(ShardRecords):
 def test_to_resume_what_waits_for_its_policy_file_accepts_that_of_the_worker_from_then_on() -> None:
     action_id, asked = bytes(8), msgspec.structs.replace(ASKED, slices=[1], policies="named")
     held = Order("worker", NOW_MS, "it waits for the policy file", policies="another")
-    shards = Asking({action_records.head_key(action_id): action_records.encode(asked)})
-    shards.put_control_record(action_records.held_key(action_id), action_records.encode(held))
+    shards = Asking({action_records.build_head_key(action_id): action_records.encode(asked)})
+    shards.put_control_record(action_records.build_held_key(action_id), action_records.encode(held))
     for hold in (held, Order("ann", NOW_MS + 1)):
-        shards.put_control_record(action_records.held_key(action_id), action_records.encode(hold))
-        (about,) = overview.overviews(shards)
+        shards.put_control_record(action_records.build_held_key(action_id), action_records.encode(hold))
+        (about,) = overview.list_overviews(shards)
         overview.resume(shards, about, "ann", "seen")  # type: ignore[arg-type]
-        resumed = msgspec.json.decode(shards.controls[0][action_records.resumed_key(action_id)], type=Order)
+        resumed = msgspec.json.decode(shards.controls[0][action_records.build_resumed_key(action_id)], type=Order)
         assert resumed == Order("ann", NOW_MS + 9, "seen", hold.at_ms, "another")
 
 

@@ -15,7 +15,7 @@ from retry.console.acting.audit import AuditTrail
 from retry.delay_queue.action_records import Action, Order, Tally
 from retry.errors import ActionRefused, RecordUnwritten
 from retry.operations.act import audit, overview
-from retry.operations.act.audit import AuditRecord, by_person
+from retry.operations.act.audit import AuditRecord, encode_person_act
 from retry.operations.act.overview import ActionOverview
 from retry.settings import Settings
 
@@ -43,7 +43,9 @@ class Records:
 
 
 def test_it_is_read_as_what_workers_write_is() -> None:
-    value = by_person("reveal", "ann", "a look", AT_MS, ["orders.parked/0/9", f"{AT_MS}/orders.DLT/1/7"], {"shop", "bank"})
+    value = encode_person_act(
+        "reveal", "ann", "a look", AT_MS, ["orders.parked/0/9", f"{AT_MS}/orders.DLT/1/7"], {"shop", "bank"}
+    )
     told = json.loads(value)
     assert (told["v"], told["action"], told["shard"], told["teams"]) == (1, "", -1, ["bank", "shop"])
     record = audit.decode_audit(value)
@@ -68,7 +70,7 @@ def test_what_an_earlier_version_wrote_or_reads_has_no_teams() -> None:
         letters: list[audit.AuditLetter]
         reason: str = ""
 
-    assert msgspec.json.decode(by_person("pause", "ann", "", AT_MS, [], ["shop"]), type=Earlier).shard == -1
+    assert msgspec.json.decode(encode_person_act("pause", "ann", "", AT_MS, [], ["shop"]), type=Earlier).shard == -1
     earlier = msgspec.json.encode(Earlier("0a", "retry", "ann", AT_MS, 3, [], "why"))
     assert audit.decode_audit(earlier).teams == []
     assert _format_record(AuditRecord("0a", "retry", "ann", AT_MS, 3, [])).endswith("0a  retry by ann; shard 3: ")

@@ -15,8 +15,8 @@ from retry.errors import TopicsInvalid
 from retry.kafka import offset_ranges
 from retry.kafka.offset_ranges import Span
 from retry.operations.discover import look, topic_words
-from retry.operations.discover.found_topic import FoundTopic, Known, TopicSample, describe_topic, with_rate
-from retry.operations.discover.policy_text import policy_text
+from retry.operations.discover.found_topic import FoundTopic, Known, TopicSample, add_rate, describe_topic
+from retry.operations.discover.policy_text import write_policy_text
 from retry.operations.discover.proposal import ProposedTopic, propose_topics
 from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
@@ -53,7 +53,7 @@ def written(topics: Iterable[FoundTopic | None], there: Mapping[str, int] = TOPI
     there_all = [topic for topic in topics if topic]
     teams = propose_topics(there_all, Known(there, READERS, KNOWN.groups), ["retry-changelog"])
     others = [topic for topic in there_all if not topic.attached]
-    text = policy_text(teams, others, "cluster", NOW_MS, len(there))
+    text = write_policy_text(teams, others, "cluster", NOW_MS, len(there))
     return parse(text, "found.yaml"), text
 
 
@@ -239,11 +239,11 @@ def test_a_target_is_never_a_topic_of_dead_letters_or_one_that_is_not_there() ->
 def test_letters_a_second_are_those_of_the_shortest_time_in_which_there_were_any() -> None:
     topic = seen("shop.orders.DLT", SPRING, SPRING)
     assert topic is not None
-    day = with_rate(topic, {3_600_000: 0, 86_400_000: 864}, NOW_MS + 86_400_000)
+    day = add_rate(topic, {3_600_000: 0, 86_400_000: 864}, NOW_MS + 86_400_000)
     assert (day.per_second, day.window) == (0.01, "1d")
     # The topic is one minute old.
-    assert with_rate(topic, {3_600_000: 120}, NOW_MS).per_second == 2.0
-    assert with_rate(topic, {3_600_000: 0}, NOW_MS).per_second is None
+    assert add_rate(topic, {3_600_000: 120}, NOW_MS).per_second == 2.0
+    assert add_rate(topic, {3_600_000: 0}, NOW_MS).per_second is None
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_left_out_and_nothing_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:

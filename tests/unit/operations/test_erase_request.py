@@ -140,11 +140,11 @@ def test_actions_and_edits_and_audits_that_name_it_are_told(monkeypatch: pytest.
     by_patch = Action("patch", "ann", NOW_MS + 1, [1], 1, patch=Patch({"who": "person-17"}))
     other = Action("retry", "ann", NOW_MS, [1], 1, filter="key:person-171")
     asked = enumerate((by_filter, by_patch, other))
-    heads = {action_records.head_key(bytes([n]) * 8): action_records.encode(each) for n, each in asked}
+    heads = {action_records.build_head_key(bytes([n]) * 8): action_records.encode(each) for n, each in asked}
     edit = Member(b"k", 1, b"d", envelopes.encode(Entry("orders.retry", KEY, b"v", [], None, "orders")))
     mistake = Member(b"k", 1, b"d", b"\xc1" + KEY)
     edits = enumerate((edit, mistake))
-    slices = {action_records.slice_key(ACTION, 0, n): action_records.encode_slice([each], NOW_MS) for n, each in edits}
+    slices = {action_records.build_slice_key(ACTION, 0, n): action_records.encode_slice([each], NOW_MS) for n, each in edits}
     told_ = AuditRecord("0a", "park", "ann", NOW_MS - 7, 0, [], "person-17 asked")
     silent = AuditRecord("0b", "park", "ann", NOW_MS, 0, [], "mended")
     _, _, *rest = told(monkeypatch, Erasing(KEY), standing=[heads | slices, heads], audited=[told_, silent])

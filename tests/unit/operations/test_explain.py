@@ -85,7 +85,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
 
 
 def put(table: Table, due_ms: int, topic: str, partition: int, offset: int, key: bytes | None = None, target: str = "r") -> bytes:
-    stem = entry_keys.key_stem(topic, partition)
+    stem = entry_keys.build_key_stem(topic, partition)
     if key is not None:
         stem = entry_keys.hash_record_key("team", topic, key) + stem
     made = entry_keys.build_key(due_ms, stem, offset, entry_keys.lane("team", topic, target, key is not None))
@@ -102,17 +102,17 @@ def test_an_entry_is_found_by_its_letter_in_any_lane(table: Table) -> None:
         for offset in (0, 1, 256)
     }
     for letter, key in keys.items():
-        waiting = waiting_entries.of_source(table, *letter)
+        waiting = waiting_entries.find_entry(table, *letter)
         assert waiting is not None and (waiting.key, waiting.head) == (key, None)
         assert waiting.entry.value == b"%d" % letter[2]
-    assert waiting_entries.of_source(table, "a", 0, 2) is waiting_entries.of_source(table, "c", 0, 0) is None
+    assert waiting_entries.find_entry(table, "a", 0, 2) is waiting_entries.find_entry(table, "c", 0, 0) is None
 
 
 def test_an_entry_behind_another_is_found_with_what_it_waits_for(table: Table) -> None:
     head = put(table, 500, "a", 0, 1, b"k")
     behind = put(table, 100, "a", 0, 2, b"k")
     other = put(table, 100, "a", 0, 3, b"other")
-    waiting = [waiting_entries.of_source(table, "a", 0, offset) for offset in (1, 2, 3)]
+    waiting = [waiting_entries.find_entry(table, "a", 0, offset) for offset in (1, 2, 3)]
     assert [(each.key, each.head) for each in waiting if each] == [(head, None), (behind, head), (other, None)]
 
 
@@ -120,17 +120,21 @@ def test_an_entry_behind_another_is_found_with_what_it_waits_for(table: Table) -
 def test_of_a_topic_that_was_made_anew_the_entry_of_its_newest_letter_is_found(table: Table, record_key: bytes | None) -> None:
     numbers = [entry_keys.number_letter(7, life) for life in (0, 2, 1)]
     _, newest, _ = (put(table, due_ms, "a", 0, number, record_key) for due_ms, number in zip((9, 5, 1), numbers, strict=True))
-    found = waiting_entries.of_source(table, "a", 0, 7)
+    found = waiting_entries.find_entry(table, "a", 0, 7)
     assert found is not None and found.key == newest
-    assert waiting_entries.of_source(table, "a", 0, 8) is None
+    assert waiting_entries.find_entry(table, "a", 0, 8) is None
 
 
 def test_an_entry_tells_what_was_decided() -> None:
     headers = [("retry-id", b"ab"), ("retry-attempt", b"2"), ("retry-due-ms", b"1700000000000"), ("retry-policy", b"t/a#1")]
     entry = Entry("r", None, None, [("other", None), *headers], None, "t")
-    assert search.of_entry(entry) == DecisionRecord("ab", "t", "t/a#1", 2, None, None, None, "retry", None, NOW_MS, "r")
+    assert search.read_entry_decision(entry) == DecisionRecord(
+        "ab", "t", "t/a#1", 2, None, None, None, "retry", None, NOW_MS, "r"
+    )
     entry = Entry("p", None, None, [*headers, ("retry-parked-reason", b"max_attempts")], None, "t")
-    assert search.of_entry(entry) == DecisionRecord("ab", "t", "t/a#1", 3, None, None, None, "park", "max_attempts", None, "p")
+    assert search.read_entry_decision(entry) == DecisionRecord(
+        "ab", "t", "t/a#1", 3, None, None, None, "park", "max_attempts", None, "p"
+    )
 
 
 @pytest.mark.parametrize(
@@ -212,18 +216,18 @@ def test_a_topic_that_no_team_has_is_read_by_nobody() -> None:
 
 def test_an_entry_with_a_name_tells_its_version_and_how_it_recurs(table: Table) -> None:
     for version, due_ms in ((5, NOW_MS + 1_000), (6, NOW_MS + 60_000)):
-        stem, lane = entry_keys.key_stem("tasks", 0), entry_keys.named_lane("tasks", "tasks", "out")
-        key = entry_keys.named_key(due_ms, entry_keys.hash_name("tasks", "tasks", b"n"), version, stem, version, lane)
+        stem, lane = entry_keys.build_key_stem("tasks", 0), entry_keys.build_named_lane("tasks", "tasks", "out")
+        key = entry_keys.build_named_key(due_ms, entry_keys.hash_name("tasks", "tasks", b"n"), version, stem, version, lane)
         plan = Recurrence(2, NOW_MS, every_ms=60_000)
         named = Named("out", b"k", b"v", [], None, "tasks", also=(Also("copies", 3, None, None),), plan=plan)
         table.apply_records([(key, envelopes.encode(named))], version, NOW_MS)
-    assert waiting_entries.of_source(table, "tasks", 0, 5) is None, "it is superseded"
-    waiting = waiting_entries.of_source(table, "tasks", 0, 6)
+    assert waiting_entries.find_entry(table, "tasks", 0, 5) is None, "it is superseded"
+    waiting = waiting_entries.find_entry(table, "tasks", 0, 6)
     explanation = explain_evidence(evidence(position=7, waiting=waiting), None, None, NOW_MS)
     assert explanation.state is LetterState.WAITING
     said = " ".join(explanation.sentences["now"])
     assert "for another 1m" in said and "of which it is version 6" in said and "It recurs every 1m; what waits is run 2." in said
-    [(where, entry)] = waiting_entries.entries(table)
+    [(where, entry)] = waiting_entries.iterate_entries(table)
     assert waiting_entries.find(table, where) == entry
     letter = found_letter.make_waiting_letter(where, entry, Registry(), "")
     assert _format_letter(letter).endswith(f"/tasks/0/6  tasks to out  ({letter.size_bytes} bytes, run 2)")
@@ -234,7 +238,7 @@ def test_an_entry_with_a_name_tells_its_version_and_how_it_recurs(table: Table) 
 
 def test_what_waits_longer_than_decided_was_put_off(table: Table) -> None:
     put(table, NOW_MS + 30_000, "a.DLT", 0, 5)
-    waiting = waiting_entries.of_source(table, "a.DLT", 0, 5)
+    waiting = waiting_entries.find_entry(table, "a.DLT", 0, 5)
     explanation = explain_evidence(evidence(position=6, waiting=waiting, decision=DECIDED), None, None, NOW_MS)
     assert explanation.state is LetterState.WAITING
     assert explanation.sentences["due"][-1].startswith("It was put off to 2023-11-14T22:13:50.000+00:00 since")

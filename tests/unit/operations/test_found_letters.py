@@ -24,7 +24,7 @@ from retry.operations import found_letter, waiting_entries
 from retry.operations.explain.search import LetterLocation
 from retry.operations.found_letter import FoundLetter, group_failures
 from retry.operations.letter_filter.parse import parse
-from retry.operations.letter_filter.predicate import latest_due_ms, list_states, predicate, text_at
+from retry.operations.letter_filter.predicate import build_predicate, find_latest_due_ms, find_text, list_states
 from retry.operations.letter_filter.syntax import Filter
 from retry.operations.listing import Cursor
 from retry.policies.policy_file import parse as policy_file
@@ -48,7 +48,9 @@ def raw(coded: str | None) -> bytes | None:
 
 def ours(source: str, team: str = "shop", attempt: bytes = b"2", reason: bytes | None = None) -> Headers:
     first, due = b"%d" % (NOW_MS - 3 * HOUR_MS), b"%d" % NOW_MS
-    headers = retry_headers.of_retry(b"ab", attempt, source.encode(), due, f"{team}/{source.split('/')[0]}#1".encode(), first)
+    headers = retry_headers.make_retry_headers(
+        b"ab", attempt, source.encode(), due, f"{team}/{source.split('/')[0]}#1".encode(), first
+    )
     return [*headers, (retry_headers.PARKED_REASON, reason)] if reason else headers
 
 
@@ -74,7 +76,7 @@ def quoted(text: str) -> str:
 
 
 def fits(text: str, letter: FoundLetter) -> bool:
-    return predicate(parse(text), NOW_MS)(letter)
+    return build_predicate(parse(text), NOW_MS)(letter)
 
 
 @pytest.mark.parametrize("found", [waiting, parked])
@@ -132,14 +134,16 @@ def test_what_a_filter_asks_of_a_letter(text: str, states_of: str) -> None:
 @given(filters)
 def test_a_state_that_is_not_looked_at_has_no_letter_that_is_meant(letter_filter: Filter) -> None:
     for each in (waiting(LETTER), parked(LETTER)):
-        assert each.state in list_states(letter_filter) or not predicate(letter_filter, NOW_MS)(each)
+        assert each.state in list_states(letter_filter) or not build_predicate(letter_filter, NOW_MS)(each)
 
 
 @given(filters, st.integers(0, 253_402_300_799_999) | st.integers(NOW_MS - HOUR_MS, NOW_MS + HOUR_MS))
 @example(parse("due:<10m or due:<20m team:*"), NOW_MS + 1_200_000)
 @example(parse("-due:<10m"), NOW_MS + HOUR_MS)
 def test_what_is_due_too_late_to_be_looked_at_is_not_meant(letter_filter: Filter, due_ms: int) -> None:
-    assert due_ms <= latest_due_ms(letter_filter, NOW_MS) or not predicate(letter_filter, NOW_MS)(waiting(LETTER, due_ms))
+    assert due_ms <= find_latest_due_ms(letter_filter, NOW_MS) or not build_predicate(letter_filter, NOW_MS)(
+        waiting(LETTER, due_ms)
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,7 +152,7 @@ def test_what_is_due_too_late_to_be_looked_at_is_not_meant(letter_filter: Filter
      ("due:<10m or due:<20m", NOW_MS + 1_200_000), ("due:<10m or team:a", inf)],
 )  # fmt: skip
 def test_how_far_what_waits_is_looked_at(text: str, latest_ms: float) -> None:
-    assert latest_due_ms(parse(text), NOW_MS) == latest_ms
+    assert find_latest_due_ms(parse(text), NOW_MS) == latest_ms
 
 
 @pytest.mark.parametrize(
@@ -210,7 +214,7 @@ def test_what_other_terms_decide_is_decided_without_the_payload() -> None:
     ids=lambda each: str(each)[:20],
 )
 def test_a_path_leads_to_a_text_or_to_nothing(value: bytes | None, path: str, text: str | None) -> None:
-    assert text_at(value, path) == text
+    assert find_text(value, path) == text
 
 
 def test_a_parked_letter_tells_what_its_headers_tell() -> None:
@@ -271,7 +275,7 @@ def test_pages_follow_each_other_without_a_gap() -> None:
     table, rows = MemoryTable(), []
     for n in range(40):
         ordered, topic = n % 3 == 0, ("a", "b")[n % 2]
-        stem = entry_keys.key_stem(topic, n % 4)
+        stem = entry_keys.build_key_stem(topic, n % 4)
         if ordered:
             stem = entry_keys.hash_record_key("t", topic, b"%d" % (n % 5)) + stem
         key = entry_keys.build_key(NOW_MS + n % 7, stem, n, entry_keys.lane("t", topic, "r", ordered))
@@ -280,7 +284,7 @@ def test_pages_follow_each_other_without_a_gap() -> None:
     whole = [(place, where) for place, where, _ in waiting_entries.iterate_waiting(table, b"")]
     assert len({where for _, where in whole}) == 40
     assert [where.due_at_ms for _, where in whole] == sorted(where.due_at_ms for _, where in whole)
-    assert [where for where, _ in waiting_entries.entries(table)] == [where for _, where in whole]
+    assert [where for where, _ in waiting_entries.iterate_entries(table)] == [where for _, where in whole]
     for at, (place, _) in enumerate(whole):
         assert [where for _, where, _ in waiting_entries.iterate_waiting(table, place)] == [where for _, where in whole[at + 1 :]]
         assert Cursor("due:" + place.hex()).waiting == place

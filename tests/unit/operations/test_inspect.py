@@ -118,8 +118,8 @@ def test_the_cluster_is_part_of_the_lineage_where_the_letter_has_coordinates() -
     letter = line(("kafka_dlt-original-topic", b"pay"), ("kafka_dlt-original-partition", b"\0\0\0\3"),
                   ("kafka_dlt-original-offset", b"\0\0\0\0\0\0\0\x09"))  # fmt: skip
     for cluster in ("", "abc"):
-        consumer = attempts.failing_consumer("default", None, "pay.DLT")
-        expected = attempts.to_header(attempts.lineage_of(cluster, consumer, "pay", 3, 9), "default").decode()
+        consumer = attempts.describe_failing_consumer("default", None, "pay.DLT")
+        expected = attempts.format_retry_id(attempts.make_lineage(cluster, consumer, "pay", 3, 9), "default").decode()
         assert row(letter, "--cluster-id", cluster)["lineage"] == expected
     assert row(letter)["lineage"] == row(letter, "--cluster-id", "")["lineage"]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from retry.dead_letters.dead_letter import read
 from retry.errors import MigrationStopped
-from retry.operations.migrate.plan import Conversion, Plan, of_cronsumer, of_spring, readers
+from retry.operations.migrate.plan import Conversion, Plan, convert_cronsumer_headers, convert_spring_headers, find_readers
 from retry.record import Headers, Record
 from tests.fixtures import make_letters
 
@@ -37,7 +37,7 @@ def spring(attempts: bytes | None, backoff: bytes | None) -> Headers:
 @pytest.mark.parametrize(("topic", "made"), [("orders-retry-200", 0), ("orders-retry-400", 1)])
 def test_what_spring_wrote_keeps_its_headers_its_count_and_its_time(topic: str, made: int) -> None:
     headers = on_its_way(topic)
-    told = of_spring(headers, PLACE)
+    told = convert_spring_headers(headers, PLACE)
     assert told is not None and told[: len(headers)] == headers
     letter = read(Record(("orders-dlt", 1, 0), b"k", b"v", told, (1, DUE_MS)))
     last = int.from_bytes([value for name, value in headers if name == "retry_topic-backoff-timestamp"][-1] or b"", "big")
@@ -61,7 +61,7 @@ def test_what_spring_wrote_keeps_its_headers_its_count_and_its_time(topic: str, 
 def test_what_spring_would_make_of_odd_values(
     attempts: bytes | None, backoff: bytes | None, made: int, due_ms: int | None
 ) -> None:
-    told = of_spring(spring(attempts, backoff), PLACE)
+    told = convert_spring_headers(spring(attempts, backoff), PLACE)
     assert told is not None
     letter = read(Record(("orders-dlt", 1, 0), None, b"v", told, (1, DUE_MS)))
     assert (letter.retries_made, letter.retry_at_ms) == (made, due_ms)
@@ -79,7 +79,7 @@ def test_what_cronsumer_wrote_keeps_its_headers_and_its_count(name: str, made: i
     letters = map(json.loads, CRONSUMER.read_text().splitlines())
     coded = next(letter["headers"] for letter in letters if letter["name"] == name)
     headers: Headers = [(header, None if value is None else base64.b64decode(value)) for header, value in coded]
-    told = of_cronsumer(headers, PLACE)
+    told = convert_cronsumer_headers(headers, PLACE)
     assert told is not None and told[: len(headers)] == headers
     letter = read(Record(("orders-dlt", 1, 0), b"k", b"v", told, (1, DUE_MS)))
     assert (letter.retries_made, letter.retry_at_ms, dict(told)["retry-migrated-from"]) == (made, None, PLACE)
@@ -90,7 +90,7 @@ def test_what_cronsumer_wrote_keeps_its_headers_and_its_count(name: str, made: i
 )
 def test_cronsumer_counts_by_its_first_header_and_takes_any_record(values: list[bytes], made: int) -> None:
     headers: Headers = [("trace", b"t"), *(("x-retry-count", value) for value in values)]
-    told = of_cronsumer(headers, PLACE)
+    told = convert_cronsumer_headers(headers, PLACE)
     assert told is not None and told[: len(headers)] == headers
     letter = read(Record(("orders-dlt", 1, 0), None, b"v", told, (1, DUE_MS)))
     assert (letter.retries_made, letter.retry_at_ms) == (made, None)
@@ -99,17 +99,19 @@ def test_cronsumer_counts_by_its_first_header_and_takes_any_record(values: list[
 @given(st.lists(st.tuples(st.sampled_from(["a", "x-retry-count", "retry_topic-attempts", "retry_topic-backoff-timestamp"]),
                           st.none() | st.binary(max_size=12))))  # fmt: skip
 def test_no_headers_are_refused_changed_or_lost(headers: Headers) -> None:
-    for convert in (of_spring, of_cronsumer):
+    for convert in (convert_spring_headers, convert_cronsumer_headers):
         told = convert(headers, PLACE)
         ours = any(name.startswith("retry_topic-") for name, _ in headers)
-        assert (told is None) == (convert is of_spring and not ours)
+        assert (told is None) == (convert is convert_spring_headers and not ours)
         assert told is None or (told[: len(headers)] == headers and read(Record(("d", 0, 0), None, None, told, (1, 1))))
 
 
 def test_a_record_that_came_back_from_here_keeps_the_higher_count_and_is_moved_from_where_it_lies_now() -> None:
-    before = of_spring([*spring(b"\x00\x00\x00\x05", None), ("retry-id", b"00000000deadbeef")], b"orders-retry-1/0/7")
+    before = convert_spring_headers(
+        [*spring(b"\x00\x00\x00\x05", None), ("retry-id", b"00000000deadbeef")], b"orders-retry-1/0/7"
+    )
     assert before is not None
-    told = of_spring([*before, *spring(b"\x00\x00\x00\x02", None)], PLACE)
+    told = convert_spring_headers([*before, *spring(b"\x00\x00\x00\x02", None)], PLACE)
     assert told is not None
     assert [value for name, value in told if name == "retry-migrated-from"] == [PLACE]
     assert (dict(told)["retry-attempt"], dict(told)["retry-id"]) == (b"3", b"00000000deadbeef")
@@ -124,11 +126,12 @@ class Garbled(Record):
 
 def test_others_are_left_with_their_place_or_moved_as_they_are() -> None:
     stranger, place = Record(("orders-retry-200", 1, 9), b"k", b"v", [("a", b"1")], (1, DUE_MS)), b"orders-retry-200/1/9"
-    assert Conversion(of_spring, "orders-dlt", others=False).convert_record(stranger) == (place, None, False)
-    assert Conversion(of_spring, "orders-dlt", others=True).convert_record(Garbled(("t", 0, 1), None, None, [], (1, 1))) == (
+    assert Conversion(convert_spring_headers, "orders-dlt", others=False).convert_record(stranger) == (place, None, False)
+    conversion = Conversion(convert_spring_headers, "orders-dlt", others=True)
+    assert conversion.convert_record(Garbled(("t", 0, 1), None, None, [], (1, 1))) == (
         b"t/0/1", None, True,
     )  # fmt: skip
-    _, letter, _ = Conversion(of_spring, "orders-dlt", others=True).convert_record(stranger)
+    _, letter, _ = Conversion(convert_spring_headers, "orders-dlt", others=True).convert_record(stranger)
     assert letter is not None and letter.topic() == "orders-dlt"
     assert letter.headers() == [("a", b"1"), ("retry-migrated-from", place)]
     plan = Plan()
@@ -139,14 +142,14 @@ def test_others_are_left_with_their_place_or_moved_as_they_are() -> None:
 
 def test_the_group_that_reads_a_topic_is_the_one_that_has_committed_there() -> None:
     committed = {"shop-retry-0": {("a-retry-0", 0): 5}, "shop-retry-1": {("a-retry-1", 0): 7, ("a-retry-1", 1): 8}}
-    found = readers(committed, ["a-retry-0", "a-retry-1"], None)
+    found = find_readers(committed, ["a-retry-0", "a-retry-1"], None)
     assert {topic: group for topic, (group, _) in found.items()} == {"a-retry-0": "shop-retry-0", "a-retry-1": "shop-retry-1"}
     with pytest.raises(MigrationStopped, match=r"no group shop-\* has read a-retry-2"):
-        readers(committed, ["a-retry-2"], "shop-*")
+        find_readers(committed, ["a-retry-2"], "shop-*")
     with pytest.raises(MigrationStopped, match=r"no group shp-retry-0 has read a-retry-0 \(shop-retry-0 did\)"):
-        readers(committed, ["a-retry-0"], "shp-retry-0")
+        find_readers(committed, ["a-retry-0"], "shp-retry-0")
     with pytest.raises(MigrationStopped, match=r"no group has read a-retry-2.*brokers have forgotten"):
-        readers(committed, ["a-retry-2"], None)
-    assert readers({"shop": {}}, ["a-retry-2"], "shop") == {"a-retry-2": ("shop", {})}
+        find_readers(committed, ["a-retry-2"], None)
+    assert find_readers({"shop": {}}, ["a-retry-2"], "shop") == {"a-retry-2": ("shop", {})}
     with pytest.raises(MigrationStopped, match=r"bill, shop have read a-retry-0.*--group"):
-        readers({"shop": {("a-retry-0", 0): 1}, "bill": {("a-retry-0", 0): 1}}, ["a-retry-0"], None)
+        find_readers({"shop": {("a-retry-0", 0): 1}, "bill": {("a-retry-0", 0): 1}}, ["a-retry-0"], None)

@@ -16,10 +16,10 @@ AT = LetterLocation("orders.parked", 1, OFFSETS_A_BLOCK + 3)
 
 def records(topic_id: str) -> ReturnedRecords:
     """One record of a topic of this id was returned."""
-    place = ParkedPlace(returned_offsets.topic_hash("an id"), AT.partition, AT.offset)
+    place = ParkedPlace(returned_offsets.hash_topic_id("an id"), AT.partition, AT.offset)
     nobody: Any = None
     known = ReturnedRecords(nobody, {place.block(): returned_offsets.mark_offset(None, AT.offset)}.get)
-    known.topic_hash = lambda _topic: returned_offsets.topic_hash(topic_id)  # type: ignore[assignment]
+    known.topic_hash = lambda _topic: returned_offsets.hash_topic_id(topic_id)  # type: ignore[assignment]
     return known
 
 

@@ -40,7 +40,7 @@ FILE, OTHER = KeyFile(OLD), KeyFile(NEW)
 
 def rows(codec: EnvelopeCodec = FILE.codec, held: bool = False, offset: int = 7) -> list[tuple[bytes, bytes]]:
     key, entry = acted.letter(offset=offset, key=CANARY, value=CANARY, due_at_ms=NOW_MS)
-    return [(entry_keys.in_lane(key, HELD[PLAIN]) if held else key, codec.encode(key, entry))]
+    return [(entry_keys.is_in_lane(key, HELD[PLAIN]) if held else key, codec.encode(key, entry))]
 
 
 def table(*folded: tuple[bytes, bytes]) -> MemoryTable:
@@ -74,7 +74,7 @@ def test_without_it_where_a_letter_goes_is_told_and_nothing_of_what_it_holds(cod
 
 
 def evidence(codec: EnvelopeCodec, *, held: bool, blocked: str | None = None) -> LetterEvidence:
-    there = waiting_entries.of_source(table(*rows(held=held)), *PLACE, codec)
+    there = waiting_entries.find_entry(table(*rows(held=held)), *PLACE, codec)
     assert there is not None
     return LetterEvidence(PLACE, None, None, None, 8, there, blocked, None, 1, None, None)
 
@@ -134,7 +134,10 @@ def test_keys_are_listed_with_what_waits_under_each(
 ) -> None:
     key, entry = acted.letter(offset=9)
     edit = Member(key, NOW_MS, b"digest", OTHER.codec.encode(key, entry))
-    slice_row = action_records.slice_key(acted.ACTION, 0, 0), action_records.encode_slice([edit, Member(key, NOW_MS)], NOW_MS)
+    slice_row = (
+        action_records.build_slice_key(acted.ACTION, 0, 0),
+        action_records.encode_slice([edit, Member(key, NOW_MS)], NOW_MS),
+    )
     shards += [
         table(*rows(), *rows(held=True, offset=8), (key, acted.packed(entry))),
         table(*rows(offset=10), *rows(KeyFile(NEW).codec, offset=11), slice_row),
@@ -155,7 +158,7 @@ def test_keys_are_listed_with_what_waits_under_each(
         "new seals 1 entries, 0 of them held, 1 edits of actions that are not done", "unused opens nothing waits under it",
         "old NOT IN THE FILE 3 entries, 1 of them held", "(in clear) 1 entries",
     ]  # fmt: skip
-    assert waiting_entries.keys_in_use(Settings()).keys() == {"new", "old", None}
+    assert waiting_entries.count_by_key(Settings()).keys() == {"new", "old", None}
 
 
 def test_a_new_key_is_a_line_for_the_file(tmp_path: Path) -> None:

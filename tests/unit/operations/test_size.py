@@ -61,11 +61,11 @@ def test_the_points_that_were_measured_come_out_as_measured() -> None:
     assert full.disk_mb_a_worker == operations_size.MERGING * operations_size.DISK.value
     assert full.restore_s == math.ceil(operations_size.RESTORE.value)
     assert full.beyond == ["lateness at 2,778 letters a second in a worker; it was measured at 2,000"]
-    assert operations_size.cores(0) == operations_size.IDLE.value / 100
-    assert operations_size.cores(500) == pytest.approx(0.494)
-    assert operations_size.cores(300) == pytest.approx((0.3873 + 0.494) / 2)
+    assert operations_size.estimate_cores(0) == operations_size.IDLE.value / 100
+    assert operations_size.estimate_cores(500) == pytest.approx(0.494)
+    assert operations_size.estimate_cores(300) == pytest.approx((0.3873 + 0.494) / 2)
     for per_s in (operations_size.DRAIN.value, 2 * operations_size.DRAIN.value):
-        assert operations_size.cores(per_s) == pytest.approx(per_s * operations_size.DRAIN_CPU.value / 1e6)
+        assert operations_size.estimate_cores(per_s) == pytest.approx(per_s * operations_size.DRAIN_CPU.value / 1e6)
 
 
 def test_what_waits_is_the_rate_times_the_delay() -> None:
@@ -83,7 +83,7 @@ def test_larger_letters_take_more_workers_and_disk_and_are_told_to_be_beyond_wha
     small = operations_size.compute_size(asked(peak=5_000.0, delay_ms=3_600_000))
     large = operations_size.compute_size(asked(peak=5_000.0, delay_ms=3_600_000, letter_bytes=5_000))
     assert small.workers == 2 and large.workers > 4
-    assert operations_size.disk_bytes(5_000) - operations_size.disk_bytes(500) == 4_500
+    assert operations_size.estimate_disk_bytes(5_000) - operations_size.estimate_disk_bytes(500) == 4_500
     assert any("5,000 bytes" in each for each in large.beyond) and not any("bytes" in each for each in small.beyond)
     # Smaller ones are not taken to be faster than what was measured.
     assert operations_size.slow_down(operations_size.DRAIN.value, 50) == operations_size.DRAIN.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from retry.intake.attempts import to_header
+from retry.intake.attempts import format_retry_id
 from retry.operations.inspect import Inspector
 from retry.operations.try_letters import OutcomeKey, Remembered, Tried, try_letters
 from retry.policies.policy_file import parse
@@ -43,7 +43,7 @@ def test_nothing_is_counted_where_there_are_no_letters() -> None:
 def test_letters_are_counted_by_what_becomes_of_them_and_by_exception() -> None:
     result = run(
         letter(0, "com.acme.Bad"), letter(0, "com.acme.Slow"), letter(0, "com.acme.Slow"), letter(0),
-        letter(0, "com.acme.Slow", ("retry-attempt", b"3"), ("retry-id", to_header(7, "pay"))),
+        letter(0, "com.acme.Slow", ("retry-attempt", b"3"), ("retry-id", format_retry_id(7, "pay"))),
     )  # fmt: skip
     assert (result.letters, result.retried, dict(result.topics)) == (5, 3, {"pay.DLT": 5})
     assert result.counts == {

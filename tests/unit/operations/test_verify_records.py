@@ -75,7 +75,7 @@ class Read:
 
 
 def test_a_delivery_says_whether_it_was_returned_from_there_since() -> None:
-    read, parked, topic = Read(), Message("orders.parked", b"key", b"value", OURS), returned_offsets.topic_hash("an id")
+    read, parked, topic = Read(), Message("orders.parked", b"key", b"value", OURS), returned_offsets.hash_topic_id("an id")
     block = returned_offsets.ParkedPlace(topic, 1, 3).block()
     read.deliveries.topic_ids = {"orders.parked": "an id"}
     states = []
@@ -98,7 +98,7 @@ def test_what_is_no_bitmap_goes_back_to_no_letter() -> None:
 
 
 def entry_key(ordered: bool = False) -> bytes:
-    stem = entry_keys.key_stem("orders.DLT", 2)
+    stem = entry_keys.build_key_stem("orders.DLT", 2)
     order = entry_keys.hash_record_key("team", "orders.DLT", b"key") if ordered else b""
     return entry_keys.build_key(NOW_MS, order + stem, 7, entry_keys.lane(*LANE, ordered))
 
@@ -181,13 +181,15 @@ def test_controls_and_nulls_of_foreign_keys_are_no_entries() -> None:
 
 
 def test_slices_and_controls_of_actions_are_no_entries() -> None:
-    read, action = Read(), action_records.new_id()
+    read, action = Read(), action_records.make_action_id()
     head = action_records.encode(Action("discard", "anna", NOW_MS, [1], 1))
-    read.reader.read_change(Message("changelog", action_records.slice_key(action, 0, 0), action_records.encode_slice([], NOW_MS)))
-    read.reader.read_change(Message("changelog", action_records.slice_key(action, 0, 0), None))
-    read.reader.read_change(Message("changelog", action_records.head_key(action), head))
+    read.reader.read_change(
+        Message("changelog", action_records.build_slice_key(action, 0, 0), action_records.encode_slice([], NOW_MS))
+    )
+    read.reader.read_change(Message("changelog", action_records.build_slice_key(action, 0, 0), None))
+    read.reader.read_change(Message("changelog", action_records.build_head_key(action), head))
     assert (read.rows, read.findings.counts) == ([], {})
-    assert read.reader.controls == {(1, action_records.head_key(action)): head}
+    assert read.reader.controls == {(1, action_records.build_head_key(action)): head}
 
 
 def test_a_former_version_of_a_letter_is_no_delivery_and_a_discarded_letter_is_one() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from retry.dead_letters.failure import Failure
 from retry.policies.policy_file import parse
-from retry.policies.topic_names import groups_needed, template, template_fault, topic_fault
+from retry.policies.topic_names import count_groups_needed, find_template_fault, find_topic_fault, read_template
 
 PATTERN = re.compile(r"([a-z]*)\.(x|(y))\.DLT")
 LETTER = Failure(origin_topic="orders", consumer_group="billing")
@@ -30,44 +30,46 @@ LETTER = Failure(origin_topic="orders", consumer_group="billing")
     ],
 )
 def test_a_template_is_filled_in(written: str, name: str | None) -> None:
-    assert template_fault(written) is None
-    found = template(written, PATTERN)
+    assert find_template_fault(written) is None
+    found = read_template(written, PATTERN)
     assert found is not None
     assert found.fill_name(LETTER, "pay.x.DLT") == name
 
 
 @pytest.mark.parametrize("written", ["plain.topic", "origin.retry", None])
 def test_a_plain_name_is_no_template(written: str | None) -> None:
-    assert template(written, PATTERN) is None
+    assert read_template(written, PATTERN) is None
 
 
 @pytest.mark.parametrize("written", ["origin", "{origin}.retry", "{group}", "x{1}"])
 def test_what_a_letter_does_not_say_is_not_guessed(written: str) -> None:
-    assert template(written).fill_name(Failure(), "pay.x.DLT") is None  # type: ignore[union-attr]
+    assert read_template(written).fill_name(Failure(), "pay.x.DLT") is None  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
     "origin", ["", "..", "__consumer_offsets", "a b", "../x", "ä", "a\n", "a\0", "{group}", "x" * 250, "\ud800"]
 )
 def test_what_is_no_topic_name_is_no_target(origin: str) -> None:
-    assert template("origin").fill_name(Failure(origin_topic=origin), "d") is None  # type: ignore[union-attr]
+    assert read_template("origin").fill_name(Failure(origin_topic=origin), "d") is None  # type: ignore[union-attr]
 
 
 def test_braces_in_a_header_are_not_filled_in_again() -> None:
     letter = Failure(origin_topic="{group}", consumer_group="g")
-    assert template("{origin}-{group}").fill_name(letter, "d") is None  # type: ignore[union-attr]
+    assert read_template("{origin}-{group}").fill_name(letter, "d") is None  # type: ignore[union-attr]
 
 
 def test_what_a_header_completes_to_an_internal_name_is_no_target() -> None:
-    made = template("{origin}_{group}")
+    made = read_template("{origin}_{group}")
     assert made.fill_name(Failure(origin_topic="_", consumer_group="x"), "d") is None  # type: ignore[union-attr]
 
 
 @given(st.text(alphabet=string.ascii_letters + "{}_.0123 é", max_size=30), st.text(max_size=300), st.text(max_size=300))
 def test_any_template_gives_a_topic_name_or_nothing(written: str, origin: str, group: str) -> None:
-    found = template(written, PATTERN) if template_fault(written) is None and groups_needed(written) <= 3 else None
+    found = (
+        read_template(written, PATTERN) if find_template_fault(written) is None and count_groups_needed(written) <= 3 else None
+    )
     name = found.fill_name(Failure(origin_topic=origin, consumer_group=group), "pay.x.DLT") if found else None
-    assert name is None or topic_fault(name) is None
+    assert name is None or find_topic_fault(name) is None
 
 
 TEXT = r"""

@@ -22,7 +22,7 @@ def sample() -> dict[str, str]:
 
 def test_2_7_2_9_the_sample_has_every_variable_and_can_be_used() -> None:
     assert settings.VARIABLES.keys() == sample().keys()
-    assert settings.from_environment(sample()).app_id == "retry"
+    assert settings.read_settings(sample()).app_id == "retry"
 
 
 def test_2_7_every_service_is_a_command_of_ours_and_its_files_are_there() -> None:
@@ -52,7 +52,7 @@ def test_2_12_2_13_what_kubernetes_is_told_is_ours() -> None:
     (settings_,) = of_kind("ConfigMap").values()
     environ = settings_["data"]
     assert settings.list_unknown_variables(environ) == []
-    assert settings.from_environment(environ).data_dir == Path("/data")
+    assert settings.read_settings(environ).data_dir == Path("/data")
     ports = {"worker": environ["RETRY_HTTP_ADDR"], "api": environ["RETRY_API_ADDR"]}
     # Each part scales by itself.
     assert {name: each["spec"]["replicas"] for name, each in of_kind("Deployment").items()} == {"worker": 2, "api": 2}

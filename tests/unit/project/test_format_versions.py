@@ -15,7 +15,7 @@ from retry.delay_queue import control_records, entry_keys, envelopes
 from retry.delay_queue.control_records import Pause, Reschedule
 from retry.delay_queue.entry_keys import Source
 from retry.delay_queue.envelopes import Entry
-from retry.delay_queue.table.changelog_records import before_newer, select_readable_rows
+from retry.delay_queue.table.changelog_records import count_before_newer, select_readable_rows
 from retry.errors import EntryNewer, EntryUnreadable, LineageNewer, LineageUnreadable, OutcomeNewer
 from retry.format_versions import FORMATS, Format
 from retry.intake import attempts
@@ -29,7 +29,7 @@ DUE_MS = 1_700_000_000_000
 SOURCE = Source(DUE_MS, "orders.DLT", 3, 7)
 ENTRY = Entry("orders.retry", b"k", b"v", [("trace", b"1"), ("none", None)], DUE_MS - 9, "payments", DUE_MS - 5)
 LANE = entry_keys.lane("payments", "orders.DLT", "orders.retry")
-KEY = entry_keys.build_key(DUE_MS, entry_keys.key_stem("orders.DLT", 3), 7, LANE)
+KEY = entry_keys.build_key(DUE_MS, entry_keys.build_key_stem("orders.DLT", 3), 7, LANE)
 ENVELOPE = envelopes.encode(ENTRY)
 ORDERED_KEY = bytes.fromhex(WRITTEN["now"]["ordered key"])
 # Rows that only tables have, and a named entry without name and version, among them.
@@ -56,20 +56,20 @@ def written(request: pytest.FixtureRequest) -> dict[str, bytes]:
 def test_entries_are_read(written: dict[str, bytes]) -> None:
     rows = [(written[name], written["envelope"]) for name in ("key", "ordered key")]
     assert select_readable_rows(rows) == (rows, [])
-    assert {entry_keys.source(key) for key, _ in rows} == {SOURCE}
+    assert {entry_keys.read_source(key) for key, _ in rows} == {SOURCE}
     assert envelopes.decode(written["envelope"]) == ENTRY
 
 
 def test_controls_are_read(written: dict[str, bytes]) -> None:
     rows = [(written[f"{name} key"], written[name]) for name in ("pause", "reschedule")]
     standing = dict(select_readable_rows(rows).rows)
-    assert control_records.pauses(standing, DUE_MS) == {("team", "payments"): Pause(DUE_MS, "why")}
-    assert list(control_records.reschedules(standing).values()) == [Reschedule(DUE_MS, "payments", None, "ab" * 32)]
+    assert control_records.read_pauses(standing, DUE_MS) == {("team", "payments"): Pause(DUE_MS, "why")}
+    assert list(control_records.read_reschedules(standing).values()) == [Reschedule(DUE_MS, "payments", None, "ab" * 32)]
 
 
 def test_lineages_are_read(written: dict[str, bytes]) -> None:
     told = attempts.unpack(written["lineages"])
-    assert told.team == attempts.team_number("payments")
+    assert told.team == attempts.hash_team("payments")
     row = attempts.build_fields
     assert list(told.rows) == [row(11, 22, DUE_MS, DUE_MS - 5_000, 2, True), row(1, 2, DUE_MS, 0, 1)]
 
@@ -186,7 +186,7 @@ def test_a_newer_record_of_lineages_is_told_from_garbage(version: int) -> None:
 
 def test_how_many_rows_come_before_the_first_of_a_newer_version() -> None:
     good = [(KEY, ENVELOPE), (KEY, None), (b"\xff", None), (b"garbage", b"")]
-    assert before_newer(good) == 4
+    assert count_before_newer(good) == 4
     for newer in [*((key, b"") for key in NEWER_KEYS), *NEWER_CONTROLS, (KEY, envelope(3))]:
-        assert before_newer([*good, newer, *good, newer]) == 4
-        assert before_newer([newer]) == 0
+        assert count_before_newer([*good, newer, *good, newer]) == 4
+        assert count_before_newer([newer]) == 0

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from retry import repeated_lines
-from retry.dead_letters.retry_headers import of_retry
+from retry.dead_letters.retry_headers import make_retry_headers
 from retry.delay_queue.envelopes import Entry
 from retry.errors import BrokersUnreachable
 from retry.process.logs import JsonLine, ToldAtTheEnd, build_logging, configure_logs, tell_end
 from retry.repeated_lines import RepeatedLineFilter
-from retry.scheduling.messages.settings import from_environment, logging_of
+from retry.scheduling.messages.settings import read_logging, read_scheduler_settings
 from retry.telemetry import letter_lines
 from tests.unit.project.test_printable import HOSTILE
 
@@ -57,7 +57,7 @@ def test_a_line_of_json_is_one_line_that_commands_no_terminal() -> None:
 
 
 def test_a_delivered_letter_is_named_with_the_ids_of_its_traces() -> None:
-    ours = of_retry(b"4711", b"2", b"orders.DLT/0/7", b"5", b"orders", b"1")
+    ours = make_retry_headers(b"4711", b"2", b"orders.DLT/0/7", b"5", b"orders", b"1")
     headers = [("traceparent", f"00-{TRACE}-b7ad6b7169203331-01".encode()), *ours]
     fields = dict(letter_lines.list_fields(Entry("orders.retry", None, b"secret", headers, 1, "orders")))
     assert {len(str(fields.pop("trace_id"))), len(str(fields.pop("span_id")))} == {32, 16}
@@ -70,7 +70,9 @@ def test_a_delivered_letter_is_named_with_the_ids_of_its_traces() -> None:
 
 
 def test_deliveries_are_logged_at_debug_alone(caplog: pytest.LogCaptureFixture) -> None:
-    entry = Entry("orders.retry", None, None, of_retry(b"1", b"1", b"orders.DLT/0/7", b"5", b"orders", b"1"), 1, "orders")
+    entry = Entry(
+        "orders.retry", None, None, make_retry_headers(b"1", b"1", b"orders.DLT/0/7", b"5", b"orders", b"1"), 1, "orders"
+    )
     with caplog.at_level(logging.INFO):
         letter_lines.log_sent([entry])
         assert caplog.text == ""
@@ -153,6 +155,6 @@ def test_what_ends_the_process_is_kept_back_where_it_is_told_in_a_line() -> None
 
 
 def test_a_scheduler_logs_as_its_own_variable_says_and_else_as_all_others() -> None:
-    config = logging_of(from_environment({"RETRY_LOG_LEVEL": "debug", "RETRY_LOG_FORMAT": "json"}))
+    config = read_logging(read_scheduler_settings({"RETRY_LOG_LEVEL": "debug", "RETRY_LOG_FORMAT": "json"}))
     assert (config["root"]["level"], config["formatters"]["line"]["()"]) == ("DEBUG", JsonLine)
-    assert logging_of(from_environment({"RETRY_LOG_LEVEL": "debug", "LOG_LEVEL": "error"}))["root"]["level"] == "ERROR"
+    assert read_logging(read_scheduler_settings({"RETRY_LOG_LEVEL": "debug", "LOG_LEVEL": "error"}))["root"]["level"] == "ERROR"

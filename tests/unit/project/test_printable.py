@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.analytics.text_report import format_report
-from retry.printable import escape_unprintable, visible_json
+from retry.printable import escape_json, escape_unprintable
 from retry.process.logs import Visible
 from tests.support.findings import findings
 
@@ -41,7 +41,7 @@ def test_a_value_of_a_megabyte_is_no_screen_full() -> None:
 def test_json_reads_the_same_and_has_nothing_that_a_terminal_obeys(value: dict[str, str | int]) -> None:
     value |= {"hostile": HOSTILE.replace("\ud800", "\U000e0001")}
     for indent in (None, 2):
-        shown = visible_json(json.dumps(value, ensure_ascii=False, indent=indent))
+        shown = escape_json(json.dumps(value, ensure_ascii=False, indent=indent))
         assert json.loads(shown) == value
         assert shown.replace("\n", "").isprintable()
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from retry.errors import SettingsInvalid
-from retry.settings import Settings, from_environment, list_unknown_variables
+from retry.settings import Settings, list_unknown_variables, read_settings
 
 SECRET = "hunter2-canary"
 
 
 def test_an_empty_environment_gives_the_defaults_of_the_readme() -> None:
-    found = from_environment({})
+    found = read_settings({})
     assert found == Settings()
     assert (found.bootstrap_servers, found.app_id, found.shards) == ("127.0.0.1:9092", "retry", 8)
     assert (found.http_addr, found.sweep_interval_ms, found.policies) == ("127.0.0.1:8080", 25, None)
@@ -42,26 +42,26 @@ def test_every_field_is_a_variable() -> None:
     }  # fmt: skip
     others = {"kafka", "registry", "kafka_consumer", "kafka_producer", "session_timeout_ms", "sweep_records"}
     assert {*values} | others == set(Settings.__struct_fields__)
-    found = from_environment({f"RETRY_{name.upper()}": text for name, text in values.items()})
+    found = read_settings({f"RETRY_{name.upper()}": text for name, text in values.items()})
     assert {name: str(getattr(found, name)) for name in values} == values
     assert isinstance(found.policies, Path)
     assert isinstance(found.data_dir, Path)
 
 
 def test_properties_of_the_registry_have_their_own_prefix() -> None:
-    found = from_environment({"RETRY_REGISTRY_URL": "http://u:pa55@r", "RETRY_REGISTRY_SSL_CA_LOCATION": "/ca.pem"})
+    found = read_settings({"RETRY_REGISTRY_URL": "http://u:pa55@r", "RETRY_REGISTRY_SSL_CA_LOCATION": "/ca.pem"})
     assert found.registry == {"url": "http://u:pa55@r", "ssl.ca.location": "/ca.pem"}
     assert "pa55" not in repr(found)
     with pytest.raises(SettingsInvalid, match="RETRY_REGISTRY_URL: not set"):
-        from_environment({"RETRY_REGISTRY_SSL_CA_LOCATION": "/ca.pem"})
+        read_settings({"RETRY_REGISTRY_SSL_CA_LOCATION": "/ca.pem"})
 
 
 def test_empty_values_count_as_not_given() -> None:
-    assert from_environment({"RETRY_SHARDS": "", "RETRY_POLICIES": "", "RETRY_APP_ID": ""}) == Settings()
+    assert read_settings({"RETRY_SHARDS": "", "RETRY_POLICIES": "", "RETRY_APP_ID": ""}) == Settings()
 
 
 def test_variables_of_others_are_not_looked_at() -> None:
-    assert from_environment({"SHARDS": "x", "retry_shards": "x", "XRETRY_SHARDS": "x", "PATH": "/bin"}) == Settings()
+    assert read_settings({"SHARDS": "x", "retry_shards": "x", "XRETRY_SHARDS": "x", "PATH": "/bin"}) == Settings()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_variables_of_others_are_not_looked_at() -> None:
 )  # fmt: skip
 def test_a_bad_value_names_its_variable(variable: str, value: str) -> None:
     with pytest.raises(SettingsInvalid) as refused:
-        from_environment({variable: value})
+        read_settings({variable: value})
     assert refused.value.name == variable
     assert str(refused.value).startswith(f"{variable}: ")
 
@@ -97,13 +97,13 @@ def test_a_bad_value_names_its_variable(variable: str, value: str) -> None:
 )  # fmt: skip
 def test_values_at_the_limits_are_taken(variable: str, low: int, high: int) -> None:
     for value in (low, high):
-        assert getattr(from_environment({f"RETRY_{variable}": str(value)}), variable.lower()) == value
+        assert getattr(read_settings({f"RETRY_{variable}": str(value)}), variable.lower()) == value
 
 
 def test_a_variable_that_is_none_of_ours_is_passed_over_and_told_with_the_one_that_may_be_meant() -> None:
     foreign = {"RETRY_SHARD": "8x", "RETRY_PORT_8080_TCP_ADDR": "::1", "RETRY_KAFKA": "x", "RETRY_": "x", "RETRY_shards": "8x"}
     known = {"RETRY_SHARDS": "3", "RETRY_KAFKA_X_Y": "1", "RETRY_REGISTRY_URL": "http://r", "RETRY_CONFIG": "f"}
-    assert from_environment(foreign | known) == from_environment(known)
+    assert read_settings(foreign | known) == read_settings(known)
     assert list_unknown_variables(foreign | known) == [
         "RETRY_ is passed over: no such setting",
         "RETRY_KAFKA is passed over: no such setting",
@@ -118,11 +118,11 @@ def test_a_variable_that_is_none_of_ours_is_passed_over_and_told_with_the_one_th
     [("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:8080", ("::1", 8080)), ("localhost:65535", ("localhost", 65_535))],
 )
 def test_http_addresses(address: str, expected: tuple[str, int]) -> None:
-    assert from_environment({"RETRY_HTTP_ADDR": address}).http_host_port() == expected
+    assert read_settings({"RETRY_HTTP_ADDR": address}).http_host_port() == expected
 
 
 def test_kafka_properties_lose_the_prefix_and_get_dots() -> None:
-    found = from_environment({
+    found = read_settings({
         "RETRY_KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "RETRY_KAFKA_SASL_PASSWORD": SECRET,
         "RETRY_KAFKA_SSL_CA_LOCATION": "/ca", "RETRY_KAFKA_CLIENT_RACK": "",
     })  # fmt: skip
@@ -140,7 +140,7 @@ def test_kafka_properties_lose_the_prefix_and_get_dots() -> None:
     ],
 )  # fmt: skip
 def test_secrets_are_not_shown(name: str) -> None:
-    found = from_environment({"RETRY_KAFKA_" + name.upper().replace(".", "_"): SECRET})
+    found = read_settings({"RETRY_KAFKA_" + name.upper().replace(".", "_"): SECRET})
     assert found.kafka == {name: SECRET}
     for shown in (repr(found), str(found), f"{found}"):
         assert SECRET not in shown
@@ -148,7 +148,7 @@ def test_secrets_are_not_shown(name: str) -> None:
 
 
 def test_what_is_no_secret_is_shown() -> None:
-    shown = repr(from_environment({"RETRY_KAFKA_SASL_USERNAME": "ann", "RETRY_SHARDS": "3", "RETRY_DATA_DIR": "/d"}))
+    shown = repr(read_settings({"RETRY_KAFKA_SASL_USERNAME": "ann", "RETRY_SHARDS": "3", "RETRY_DATA_DIR": "/d"}))
     assert all(part in shown for part in ("'sasl.username': 'ann'", "shards=3", "data_dir=/d"))
 
 

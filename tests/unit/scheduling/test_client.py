@@ -70,7 +70,7 @@ def test_1_6_and_1_24_retries_are_counted_in_the_headers_and_wait_longer_each_ti
         put = read(record)
         waits.append(put.due_at_ms // 1_000 - NOW_S)
         headers = put.headers
-        assert client.attempts(headers) == n
+        assert client.count_attempts(headers) == n
     assert waits == [10, 20, 40]
     assert dict(headers)["retry-original-timestamp"] == b"%d" % NOW_S
     with pytest.raises(client.AttemptsUsedUp):

@@ -11,7 +11,7 @@ import pytest
 
 from retry.delay_queue.envelopes import Entry
 from retry.errors import ActionRefused, SchemaUnavailable
-from retry.operations.act.preview import differences
+from retry.operations.act.preview import diff_letters
 from retry.operations.act.request import Edit
 from retry.scheduling.tasks import formats
 from retry.scheduling.tasks.framed_values import FramedValues
@@ -51,7 +51,7 @@ def payment(**changes: Any) -> bytes:
 
 def former(registry: RegistryServer) -> bytes:
     """A letter as its producer wrote it."""
-    return confluent(7, formats.avro_from_json(VALUE, formats.parse_avro_schemas([SCHEMA])))
+    return confluent(7, formats.encode_avro_json(VALUE, formats.parse_avro_schemas([SCHEMA])))
 
 
 def edited(registry: RegistryServer, value: bytes, given: bytes) -> bytes | None:
@@ -61,13 +61,13 @@ def edited(registry: RegistryServer, value: bytes, given: bytes) -> bytes | None
 def test_json_is_encoded_by_the_schema_of_the_letter(registry: RegistryServer) -> None:
     new = edited(registry, former(registry), payment(id="other", note=None)) or b""
     assert new[:5] == b"\0\0\0\0\7"
-    assert formats.avro_to_json(new[5:], formats.parse_avro_schemas([SCHEMA])) == VALUE | {"id": "other", "note": None}
+    assert formats.decode_avro_json(new[5:], formats.parse_avro_schemas([SCHEMA])) == VALUE | {"id": "other", "note": None}
 
 
 def test_what_a_schema_has_a_default_for_may_be_left_out(registry: RegistryServer) -> None:
     given = {name: value for name, value in VALUE.items() if name not in ("note", "raw")}
     new = edited(registry, former(registry), json.dumps(given).encode()) or b""
-    assert formats.avro_to_json(new[5:], formats.parse_avro_schemas([SCHEMA])) == VALUE | {"note": None, "raw": ""}
+    assert formats.decode_avro_json(new[5:], formats.parse_avro_schemas([SCHEMA])) == VALUE | {"note": None, "raw": ""}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_preview_tells_both_in_json(registry: RegistryServer) -> None:
     framing = FramedValues({"url": registry.url})
     before = entry(former(registry))
     after = Edit(payment(id="other"), framing=framing).apply_to(before)
-    lines = differences(before, after, framing.decode_json)
+    lines = diff_letters(before, after, framing.decode_json)
     assert [line for line in lines if line[:2] in ("- ", "+ ")] == ['-  "id": "p",', '+  "id": "other",']
 
 

@@ -58,7 +58,7 @@ def test_1_4_and_1_5_what_is_sent_takes_a_copy_for_history_and_a_tombstone_along
     assert history == Also("history", None, b"vid1", None, True, requested)
     assert tombstone == Also("schedules", 2, b"vid1-online", None, False, [("scheduler-done", b"41")])
     assert entry_keys.due_at_ms(key) == NOW_MS + 60_000
-    assert entry_keys.source(key)[1:] == ("schedules", 2, 41)
+    assert entry_keys.read_source(key)[1:] == ("schedules", 2, 41)
 
 
 def test_1_25_issue_53_the_tombstone_goes_to_the_partition_of_the_schedule() -> None:
@@ -70,15 +70,15 @@ def test_1_25_issue_53_the_tombstone_goes_to_the_partition_of_the_schedule() -> 
 def test_1_3_the_same_key_again_is_the_same_name_with_a_greater_version() -> None:
     first, second = rows(prepare(record(offset=41), record(offset=42, epoch_s=NOW_MS // 1_000 + 9)))
     assert entry_keys.name_of(first["key"]) == entry_keys.name_of(second["key"])
-    assert entry_keys.version_of(first["key"]) < entry_keys.version_of(second["key"])
-    assert entry_keys.written_at_ms(first["key"]) == entry_keys.written_at_ms(second["key"]) == NOW_MS
+    assert entry_keys.read_version(first["key"]) < entry_keys.read_version(second["key"])
+    assert entry_keys.read_written_at_ms(first["key"]) == entry_keys.read_written_at_ms(second["key"]) == NOW_MS
 
 
 def test_1_3_a_null_is_a_cancel_of_all_up_to_it() -> None:
     put, cancel = rows(prepare(record(offset=41), record(offset=42, value=None)))
     assert entry_keys.lane_of(cancel["key"]) == entry_keys.CANCEL
     assert entry_keys.name_of(put["key"]) == entry_keys.name_of(cancel["key"])
-    assert entry_keys.version_of(cancel["key"]) > entry_keys.version_of(put["key"])
+    assert entry_keys.read_version(cancel["key"]) > entry_keys.read_version(put["key"])
     assert entry_keys.due_at_ms(cancel["key"]) == NOW_MS + CANCELS_REMEMBERED_MS
 
 
@@ -104,7 +104,7 @@ def test_1_3_a_cancel_of_another_partition_is_of_the_same_name_and_later_by_its_
     for messages in ([put, cancel], [cancel, put]):
         by_lane = {entry_keys.lane_of(row["key"]) == entry_keys.CANCEL: row["key"] for row in rows(prepare(*messages))}
         assert entry_keys.name_of(by_lane[True]) == entry_keys.name_of(by_lane[False])
-        assert entry_keys.version_of(by_lane[True]) > entry_keys.version_of(by_lane[False])
+        assert entry_keys.read_version(by_lane[True]) > entry_keys.read_version(by_lane[False])
 
 
 def test_1_5_our_tombstone_read_back_writes_nothing() -> None:

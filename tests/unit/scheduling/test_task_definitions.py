@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import retry.scheduling.tasks
 from retry.errors import SchemaUnavailable, TaskInvalid
 from retry.scheduling.tasks import formats
-from retry.scheduling.tasks.definition import UNITS_MS, Definition, encode_sample, read, samples
-from retry.scheduling.tasks.formats import AVRO, CONFLUENT, FORMATS, JSON, Reader, form_of
+from retry.scheduling.tasks.definition import UNITS_MS, Definition, encode_sample, make_samples, read
+from retry.scheduling.tasks.formats import AVRO, CONFLUENT, FORMATS, JSON, Reader, find_form
 
 KEY = {"customerId": "acme", "taskName": "bill"}
 CONFIG = {"outputTopic": "bills", "configurations": None}
@@ -74,7 +74,7 @@ def test_0_5_all_six_units(unit, form):
     schema = formats.package_schema(formats.DEFINITION_SCHEMA)
     payload = json.dumps(value).encode() if form == JSON else formats.encode_avro(value, schema)
     lengths_s = {"MILLISECONDS": 0.003, "SECONDS": 3, "MINUTES": 180, "HOURS": 10_800, "DAYS": 259_200, "WEEKS": 1_814_400}
-    assert form_of(payload) == form
+    assert find_form(payload) == form
     assert read(KEY, reader.definition(payload)).every_ms == 1_000 * lengths_s[unit]
 
 
@@ -177,7 +177,7 @@ def test_whatever_bytes_come_they_are_read_or_refused(payload):
 
 @given(st.integers(0, 2**16), st.integers(0, 7), st.binary(min_size=1, max_size=3))
 def test_a_damaged_definition_is_read_or_refused(place, number, damage):
-    sample = next(islice(samples(1, ["bills"]), number, None))
+    sample = next(islice(make_samples(1, ["bills"]), number, None))
     for form in (AVRO, JSON):
         whole = encode_sample(sample, form)[1]
         at = place % len(whole)
@@ -249,8 +249,8 @@ def test_a_schema_that_is_of_no_use_is_a_reason(kind, text):
 
 
 def test_0_13_samples_are_read_back_and_have_every_kind():
-    made = list(islice(samples(7, ["bills", "mails"]), 80))
-    assert made == list(islice(samples(7, ["bills", "mails"]), 80)) != list(islice(samples(8, ["bills", "mails"]), 80))
+    made = list(islice(make_samples(7, ["bills", "mails"]), 80))
+    assert made == list(islice(make_samples(7, ["bills", "mails"]), 80)) != list(islice(make_samples(8, ["bills", "mails"]), 80))
     found = []
     for sample in made:
         for form in (AVRO, JSON):

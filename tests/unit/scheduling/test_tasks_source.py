@@ -14,7 +14,7 @@ from retry.intake.batch import BatchResult
 from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits, RecordVersions
 from retry.policies.policy_file import parse
 from retry.scheduling.tasks import formats
-from retry.scheduling.tasks.definition import UNITS_MS, encode_sample, samples
+from retry.scheduling.tasks.definition import UNITS_MS, encode_sample, make_samples
 from retry.scheduling.tasks.entry_source import TasksSource
 from retry.scheduling.tasks.formats import AVRO, JSON, Reader
 from retry.testing.memory_table import MemoryTable
@@ -82,9 +82,9 @@ def test_0_1_0_7_0_11_a_definition_is_an_entry_for_its_own_topic_in_its_own_byte
         payloads = as_json(KEY), as_json(defined(SECOND))
     key, entry, shard = one(Message(*payloads, headers=[("theirs", b"x"), ("task-run", b"99")]))
     name = entry_keys.hash_name("tasks", "task-schedules", b'["acme","bill"]')
-    assert (entry_keys.name_of(key), shard) == (name, entry_keys.shard_of(name, SHARDS))
-    assert entry_keys.source(key) == (NOW_MS + 500, "task-schedules", 2, 7)
-    assert entry_keys.lane_of(key) == entry_keys.named_lane("tasks", "task-schedules", "bills")
+    assert (entry_keys.name_of(key), shard) == (name, entry_keys.find_shard(name, SHARDS))
+    assert entry_keys.read_source(key) == (NOW_MS + 500, "task-schedules", 2, 7)
+    assert entry_keys.lane_of(key) == entry_keys.build_named_lane("tasks", "task-schedules", "bills")
     assert (entry.destination, entry.key, entry.value, entry.team) == ("bills", *payloads, "tasks")
     assert entry.headers == [("theirs", b"x"), ("task-run", b"1"), ("task-due-ms", b"%d" % (NOW_MS + 500))]
     assert entry.timestamp_ms is None
@@ -204,7 +204,7 @@ def test_what_cannot_be_used_is_parked_as_it_is_with_the_reason(message, reason,
     assert (entry.destination, entry.key, entry.value) == ("retry-parked", message.key(), message.value())
     assert headers["retry-parked-reason"] == reason.encode() and fault in headers["retry-parked-fault"].decode()
     assert headers["task-source"] == b"task-schedules/2/7" and "retry-source" not in headers
-    assert entry_keys.source(key) == (NOW_MS, "task-schedules", 2, 7)
+    assert entry_keys.read_source(key) == (NOW_MS, "task-schedules", 2, 7)
     # It is nobody's definition: what was defined before stays.
     assert entry_keys.name_of(key) != entry_keys.hash_name("tasks", "task-schedules", b'["acme","bill"]')
 
@@ -231,14 +231,14 @@ def test_a_definition_that_fits_nowhere_is_parked_by_reference():
 
 
 def test_one_bad_record_does_not_keep_the_others_from_coming_in():
-    made = [Message(*encode_sample(sample), offset=n) for n, sample in enumerate(islice(samples(3, ["bills"]), 50))]
+    made = [Message(*encode_sample(sample), offset=n) for n, sample in enumerate(islice(make_samples(3, ["bills"]), 50))]
     into = result(*made[:25], Message(None, b"?", offset=90), *made[25:], Message(made[0].key(), None, offset=91))
     assert into.decided == {("tasks", "schedule"): 50, ("tasks", "park"): 1, ("tasks", "cancel"): 1}
     assert sum(map(len, into.entries.values())) == 52
 
 
 def test_0_2_tasks_are_spread_over_the_shards():
-    made = [Message(*encode_sample(sample), offset=n) for n, sample in enumerate(islice(samples(3, ["bills"]), 400))]
+    made = [Message(*encode_sample(sample), offset=n) for n, sample in enumerate(islice(make_samples(3, ["bills"]), 400))]
     counts = [len(rows) for rows in result(*made).entries.values()]
     assert len(counts) == SHARDS and min(counts) > 60
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.scheduling.timers.callers import Problem
-from retry.scheduling.timers.timer_request import AHEAD_MS_MAX, BODY_BYTES_MAX, TimerRequest, moment_ms, read
+from retry.scheduling.timers.timer_request import AHEAD_MS_MAX, BODY_BYTES_MAX, TimerRequest, parse_moment_ms, read
 
 NOW_MS = 1_700_000_000_000
 URL = "https://example.com/hook"
@@ -129,4 +129,4 @@ def test_the_header_goes_before_the_field() -> None:
 
 def test_a_moment_of_a_list_is_told_by_its_name() -> None:
     with pytest.raises(Problem, match="from: 'x' is no time"):
-        moment_ms("x", "from")
+        parse_moment_ms("x", "from")

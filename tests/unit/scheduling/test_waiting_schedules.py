@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.record import Headers, Record
-from retry.scheduling.messages.migrate import WaitingSchedules, written_last
+from retry.scheduling.messages.migrate import WaitingSchedules, read_last_writes
 
 NOW_MS = 1_700_000_000_000
 DONE, MIGRATED = "scheduler-done", "scheduler-migrated"
@@ -64,9 +64,9 @@ def test_what_was_sent_from_one_partition_does_not_bring_back_what_it_replaced_i
 
 def test_what_was_asked_for_last_counts_but_not_what_a_scheduler_or_a_move_has_ended() -> None:
     into: dict[bytes, int] = {}
-    written_last([record(0, b"k", b"a"), record(5, b"k", None, (DONE, b"0")), record(6, b"k", None, (MIGRATED, b"0"))], into)
+    read_last_writes([record(0, b"k", b"a"), record(5, b"k", None, (DONE, b"0")), record(6, b"k", None, (MIGRATED, b"0"))], into)
     assert into == {b"k": NOW_MS - 1_000}
-    written_last([record(7, b"k", None, partition=1)], into)
+    read_last_writes([record(7, b"k", None, partition=1)], into)
     assert into == {b"k": NOW_MS - 993}
 
 

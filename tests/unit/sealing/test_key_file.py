@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retry.errors import SettingsInvalid
-from retry.sealing.key_file import KEY_BYTES, new_line, parse
+from retry.sealing.key_file import KEY_BYTES, make_key_line, parse
 from tests.support.sealed import NEW, OLD
 
 SHORT = "AAAA"
@@ -24,7 +24,7 @@ def test_behind_plain_keys_open_and_nothing_is_sealed() -> None:
 
 
 def test_each_new_key_is_another_one() -> None:
-    lines = {new_line("k") for _ in range(100)}
+    lines = {make_key_line("k") for _ in range(100)}
     assert len(lines) == 100
     assert parse(lines.pop()).newest == "k"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from retry import clock
-from retry.dead_letters.retry_headers import labels_of_retries, labels_of_retry
+from retry.dead_letters.retry_headers import read_labels, read_labels_of_retries
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.envelopes import Entry, Named
@@ -74,8 +74,8 @@ def test_retries_are_told_from_what_is_parked_or_comes_by_a_door() -> None:
     foreign: Headers = [("retry-policy", b"forged"), ("retry-attempt", b"77")]
     named = Named("t", None, None, ours(b"1", b"a header of somebody"), None, "a")
     parked: Headers = [*ours(b"2"), ("retry-parked-reason", b"rule")]
-    lane = entry_keys.named_lane("a", "t", "t")
-    keys = {Entry: entry_keys.build_key(1, b"t", 1), Named: entry_keys.named_key(1, bytes(16), 1, b"t", 1, lane)}
+    lane = entry_keys.build_named_lane("a", "t", "t")
+    keys = {Entry: entry_keys.build_key(1, b"t", 1), Named: entry_keys.build_named_key(1, bytes(16), 1, b"t", 1, lane)}
     sent = [
         entry(foreign + ours(b"2")), entry(ours(b"2")), entry(ours(b"17")), entry(parked), entry([]),
         entry([*foreign, *ours(b"2")[:2], ours(b"2")[-1]]), named,
@@ -94,7 +94,7 @@ HEADERS = st.lists(st.tuples(st.sampled_from([*OURS, "retry-parked-reason", "x"]
 
 @given(st.lists(st.one_of(HEADERS, HEADERS.map(lambda before: before + ours(b"1")))))
 def test_labels_of_many_are_those_of_each(all_headers: list[Headers]) -> None:
-    assert labels_of_retries(all_headers) == [labels_of_retry(headers) for headers in all_headers]
+    assert read_labels_of_retries(all_headers) == [read_labels(headers) for headers in all_headers]
 
 
 def test_the_page_has_counters_at_once_and_the_ratio_when_it_is_certain(monkeypatch: pytest.MonkeyPatch) -> None:

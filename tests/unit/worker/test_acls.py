@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.__main__ import main
-from retry.kafka.authorization import Right, command
+from retry.kafka.authorization import Right, build_commands
 from retry.policies.policy_file import parse
 from retry.process import acls
 
@@ -101,7 +101,7 @@ def test_a_migration_has_the_names_of_its_options(tmp_path: Path) -> None:
 
 
 def test_a_name_with_a_quote_is_quoted_in_a_command() -> None:
-    (line,) = command([Right("topic", "a'; rm -rf", "read")], "User:x", "b:1")
+    (line,) = build_commands([Right("topic", "a'; rm -rf", "read")], "User:x", "b:1")
     assert line.endswith("""--topic 'a'"'"'; rm -rf'""")
 
 

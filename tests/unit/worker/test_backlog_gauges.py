@@ -25,7 +25,7 @@ def shard(number: int, *waiting: tuple[str, int, int]) -> Shard:
     rows: list[tuple[bytes, bytes | None]] = []
     for n, (topic, due, stamped) in enumerate(waiting):
         entry = Entry("t", None, None, [], NOW_MS + stamped, "a")
-        key = entry_keys.build_key(NOW_MS + due, entry_keys.key_stem(topic, 0), n, entry_keys.lane("a", topic, "t"))
+        key = entry_keys.build_key(NOW_MS + due, entry_keys.build_key_stem(topic, 0), n, entry_keys.lane("a", topic, "t"))
         rows.append((key, envelopes.encode(entry)))
     rows.append((named_key(NOW_MS + HOUR_MS, number), envelopes.encode(Entry("t", None, None, [], 1, "a"))))
     table.apply_records(rows, 1, NOW_MS)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from retry.process import start
-from retry.settings import from_environment
+from retry.settings import read_settings
 
 
 def _said(caplog: pytest.LogCaptureFixture, **environ: str) -> list[str]:
     caplog.clear()
-    start.warn_of_insecure(from_environment({f"RETRY_{name}": value for name, value in environ.items()}))
+    start.warn_of_insecure(read_settings({f"RETRY_{name}": value for name, value in environ.items()}))
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 

@@ -45,7 +45,7 @@ class World:
 
     def put(self, shard: int, entries: int, *, to: str = "retry", team: str = "team", value: bytes = b"v") -> None:
         lane, table = entry_keys.lane(team, "orders.DLT", to), self.shards[shard].table
-        stem, first = entry_keys.key_stem("orders.DLT", shard), table.next_offset
+        stem, first = entry_keys.build_key_stem("orders.DLT", shard), table.next_offset
         envelope = envelopes.encode(Entry(to, b"k", value, [], None, team))
         rows = [(entry_keys.build_key(NOW_MS, stem, first + n, lane), envelope) for n in range(entries)]
         table.apply_records(rows, first + entries, NOW_MS)

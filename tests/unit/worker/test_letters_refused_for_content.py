@@ -78,10 +78,12 @@ class World:
         reason: bytes | None = None,
     ) -> bytes:  # fmt: skip
         """A letter that waits, due now; its key."""
-        offset, stem = len(self.log.read("changelog")), entry_keys.key_stem("orders.DLT", 0)
+        offset, stem = len(self.log.read("changelog")), entry_keys.build_key_stem("orders.DLT", 0)
         if ordered:
             stem = entry_keys.hash_record_key("shop", "orders.DLT", key or b"") + stem
-        ours = names.of_retry(b"%016x" % offset, b"1", b"orders.DLT/0/%d" % offset, b"%d" % NOW_MS, b"shop/orders.DLT", b"1")
+        ours = names.make_retry_headers(
+            b"%016x" % offset, b"1", b"orders.DLT/0/%d" % offset, b"%d" % NOW_MS, b"shop/orders.DLT", b"1"
+        )
         ours += [(names.PARKED_REASON, reason)] if reason else []
         entry = Entry(to, key, value, [("own", b"1"), *ours], timestamp_ms, "shop", NOW_MS)
         entry_key = entry_keys.build_key(self.now_ms, stem, offset, entry_keys.lane("shop", "orders.DLT", to, ordered))
@@ -90,9 +92,9 @@ class World:
 
     def put_named(self, value: bytes, **named: Any) -> bytes:
         """A schedule that waits, due now; its key."""
-        name, stem = entry_keys.hash_name("door", "schedules", b"n"), entry_keys.key_stem("schedules", 0)
-        lane = entry_keys.named_lane("door", "schedules", "retry")
-        key = entry_keys.named_key(self.now_ms, name, 7, stem, 7, lane)
+        name, stem = entry_keys.hash_name("door", "schedules", b"n"), entry_keys.build_key_stem("schedules", 0)
+        lane = entry_keys.build_named_lane("door", "schedules", "retry")
+        key = entry_keys.build_named_key(self.now_ms, name, 7, stem, 7, lane)
         self._write(key, Named("retry", b"k", value, [], None, "door", **named))
         return key
 

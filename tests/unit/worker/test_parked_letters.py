@@ -20,7 +20,7 @@ from tests.support.plans import registry_of
 from tests.support.rested import PARKED_AT, PARKING, dead, parked, place
 
 IDS = {"orders.parked": "id of orders.parked"}
-ID = attempts.to_header(7, "orders").decode()
+ID = attempts.format_retry_id(7, "orders").decode()
 
 
 def parked_letters(fetch: Any, topic_ids: Any, prove: Any = None, again_s: float = 0.0) -> ParkedLetters:

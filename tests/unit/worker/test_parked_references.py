@@ -16,7 +16,7 @@ from tests.support.acted import NOW_MS
 from tests.support.rested import dead, parked, with_headers
 
 MINUTE_MS, AROUND_MS = 60_000, parked_letters._AROUND_MS
-ID = attempts.to_header(7, "orders").decode()
+ID = attempts.format_retry_id(7, "orders").decode()
 
 
 def test_what_is_too_large_says_when_that_was_decided_and_not_when_it_would_have_been_due() -> None:
