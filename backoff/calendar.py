@@ -39,7 +39,7 @@ class QuietHours:
 
     @classmethod
     def parse(cls, mapping: Mapping[str, object]) -> QuietHours:
-        """The period of a mapping like `{"from": "22:00", "to": "06:00", "zone": "Europe/Berlin", "days": ["fri"]}`.
+        """Parse quiet hours from a mapping like `{"from": "22:00", "to": "06:00", "zone": "Europe/Berlin", "days": ["fri"]}`.
 
         Without `days` it is every day. Raises PolicyInvalid where a key is missing, unknown, or cannot be used.
         """
@@ -52,7 +52,7 @@ class QuietHours:
         return cls(begin, end, zone, _weekdays(mapping.get("days", list(_DAYS)), "days"))
 
     def next_at_or_after(self, moment_ms: int) -> int:
-        """The end of the period that a moment lies in, both in ms since 1970; the moment itself where it lies in none.
+        """Return the end of the period that a moment lies in, both in ms since 1970; the moment itself where it lies in none.
 
         What comes back may lie in the period of the next day, or be an instant at which clocks are changed inside the
         period: whoever wants an open moment asks until nothing moves. Before 1970, and at the end of the year 9999,
@@ -187,7 +187,7 @@ class Calendar:
 
 
 def parse_calendar(mapping: Mapping[str, object], base: Calendar | None = None) -> Calendar | None:
-    """The base calendar with what the keys `quiet_hours` and `align` say instead; None where neither is left.
+    """Parse `quiet_hours` and `align` of a mapping, over those of the base calendar; None where neither is left.
 
     The text `none` takes away what the base has. Raises PolicyInvalid: a value cannot be used, or no time would ever be allowed.
     """

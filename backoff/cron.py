@@ -79,9 +79,9 @@ _KINDS = (
 
 
 def parse_fields(expression: object) -> Fields:
-    """The fields of an expression; capital letters and small ones are the same.
+    """Parse a cron expression into its fields; capital letters and small ones are the same.
 
-    >>> fields("0,30 9-17/4 1 */6 FRI-SUN")[1:4] == ({9, 13, 17}, {1}, {1, 7})
+    >>> parse_fields("0,30 9-17/4 1 */6 FRI-SUN")[1:4] == ({9, 13, 17}, {1}, {1, 7})
     True
 
     Raises PolicyInvalid, at `cron`, where it is no such expression.
@@ -157,7 +157,7 @@ class Cron:
 
     @classmethod
     def parse(cls, text: object, zone: object = "UTC") -> Cron:
-        """The cron of an expression, as `backoff.cron` describes it, and the name of a time zone.
+        """Parse a cron expression, as `backoff.cron` describes it, and the name of a time zone, into a Cron.
 
         >>> Cron.parse("*/15 9-17 * * MON-FRI", "Europe/Berlin").minutes[:5]
         (540, 555, 570, 585, 600)
@@ -180,7 +180,7 @@ class Cron:
         )
 
     def next_at_or_after(self, moment_ms: int) -> int:
-        """The first match that is not before a moment, both in ms since 1970; a moment on a match stays.
+        """Return the first match that is not before a moment, both in ms since 1970; a moment on a match stays.
 
         It looks at the days of months that match, never at each minute. Before 1970, and where there is no match left
         before the year 10,000, the moment comes back as it is.

@@ -15,7 +15,7 @@ DURATION_MS_MAX = 3_653 * _UNITS_MS["d"]
 
 
 def duration_ms(text: object, path: str = "") -> int:
-    """Milliseconds from 0 to ten years. Larger units come first, each at most once, no fractions.
+    """Parse a duration into ms, from 0 to ten years. Larger units come first, each at most once, no fractions.
 
     >>> [duration_ms(text) for text in ("250ms", "30s", "5m", "2h", "3d", "1h30m", "0s")]
     [250, 30000, 300000, 7200000, 259200000, 5400000, 0]
@@ -33,7 +33,7 @@ def duration_ms(text: object, path: str = "") -> int:
 
 
 def duration_text(duration_ms: int) -> str:
-    """The shortest way to write a duration of 0 ms or more; `duration_ms` reads it back.
+    """Write a duration of 0 ms or more in the shortest way; `duration_ms` reads it back.
 
     >>> [duration_text(ms) for ms in (0, 250, 90_000, 5_400_000, 259_200_000)]
     ['0s', '250ms', '1m30s', '1h30m', '3d']

@@ -20,7 +20,7 @@ class PolicyInvalid(ValueError):
 
 
 def quote_value(value: object) -> str:
-    """A value as messages quote it: short, whatever it is.
+    """Quote a value as messages show it: short, whatever it is.
 
     >>> quote_value("5"), quote_value(None), quote_value(10**400)
     ("'5'", 'nothing', 'a number that large')

@@ -36,7 +36,7 @@ _ATTEMPTS_MAX = 1_000_000
 
 
 def policy(mapping: Mapping[str, object], base: Policy = DEFAULT) -> Policy:
-    """The base policy with what the mapping says instead; raises PolicyInvalid where a key is unknown or cannot be used.
+    """Return the base policy with what a mapping says instead; raises PolicyInvalid where a key is unknown or unusable.
 
     Keys: backoff, jitter, max_attempts (0 to 1,000,000), max_age, honour_retry_at, quiet_hours, align. A `backoff`
     replaces the one of the base as a whole; only `max_delay`, being a bound, is kept where the new one names none.
@@ -59,7 +59,7 @@ def policy(mapping: Mapping[str, object], base: Policy = DEFAULT) -> Policy:
 def parse_curve(
     mapping: Mapping[str, object], max_delay_ms: int = DEFAULT.max_delay_ms
 ) -> Constant | Linear | Exponential | Steps:
-    """The curve of a mapping like `{"kind": "linear", "delay": "1s", "step": "2s", "max_delay": "1m"}`.
+    """Parse a backoff curve from a mapping like `{"kind": "linear", "delay": "1s", "step": "2s", "max_delay": "1m"}`.
 
     `max_delay_ms` stands in where it has no `max_delay`. Raises PolicyInvalid where a key is missing, unknown, or cannot be used.
     """

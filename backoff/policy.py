@@ -102,7 +102,7 @@ _STEPS, _STEP_MS_MAX = 1_024, 1_000
 
 
 def none(delay_ms: int, draw: float) -> int:  # noqa: ARG001 - one signature for every jitter
-    """The delay as it is.
+    """Return the delay as it is, without jitter.
 
     >>> none(10_000, 0.7)
     10000
@@ -111,7 +111,7 @@ def none(delay_ms: int, draw: float) -> int:  # noqa: ARG001 - one signature for
 
 
 def full(delay_ms: int, draw: float) -> int:
-    """Uniform from 0 to the delay: spreads a burst best, and may retry at once.
+    """Return a uniform delay from 0 to `delay_ms`: spreads a burst best, and may retry at once.
 
     >>> full(10_000, 0.0), full(10_000, 0.5), full(10_000, 0.9999999)
     (0, 5004, 10000)
@@ -120,7 +120,7 @@ def full(delay_ms: int, draw: float) -> int:
 
 
 def equal(delay_ms: int, draw: float) -> int:
-    """Half fixed, half uniform: from half the delay to the delay.
+    """Return a delay that is half fixed, half uniform: from half of `delay_ms` to `delay_ms`.
 
     >>> equal(10_000, 0.0), equal(10_000, 0.5), equal(10_000, 0.9999999)
     (5000, 7502, 10000)
@@ -130,7 +130,7 @@ def equal(delay_ms: int, draw: float) -> int:
 
 
 def proportional(delay_ms: int, draw: float) -> int:
-    """Uniform within 10 % of the delay, on both sides; below 10 ms the delay as it is.
+    """Return a uniform delay within 10 % of `delay_ms`, on both sides; below 10 ms the delay as it is.
 
     >>> proportional(10_000, 0.0), proportional(10_000, 0.5), proportional(10_000, 0.9999999)
     (9000, 9999, 11000)

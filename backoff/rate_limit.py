@@ -32,9 +32,9 @@ class Limit:
 
 
 def parse_rate(value: object, path: str = "") -> Limit:
-    """The limit of a text: 1 to 1,000,000, a slash, and a unit of time or a duration from 1s to 31d.
+    """Parse a rate limit from a text: 1 to 1,000,000, a slash, and a unit of time or a duration from 1s to 31d.
 
-    >>> [rate(text) for text in ("500/s", "2000/1h")]
+    >>> [parse_rate(text) for text in ("500/s", "2000/1h")]
     [Limit(tokens=500, period_ms=1000), Limit(tokens=2000, period_ms=3600000)]
 
     Raises PolicyInvalid where it is not such a text; `path` says where it stands.
@@ -86,7 +86,7 @@ class Bucket:
         self._set_level(self._held)
 
     def take_tokens(self, wanted: int, now_ms: int) -> int:
-        """How many of the wanted may go now, from 0 to `wanted`; they are taken out."""
+        """Take up to `wanted` tokens out of the bucket now, and return how many, from 0 to `wanted`."""
         self._fill(now_ms)
         taken = max(0, min(wanted, int(self._held / self._limit.period_ms)))
         self._held -= taken * self._limit.period_ms

@@ -75,7 +75,9 @@ class RecurrencePlan(Protocol):
 
 
 def find_first_run(plan: RecurrencePlan, from_ms: int) -> Run | None:
-    """Due time and number of the first run not before `from_ms` and with no smaller number than the plan's; None: there is none.
+    """Find the first run of a plan that is due not before `from_ms` and has no smaller number than the plan's.
+
+    Return its due time and number, or None where there is no such run.
 
     The run of a plan that has but one is that one, however long ago. Raises PolicyInvalid: no such expression, or no such zone
     here.
@@ -87,7 +89,9 @@ def find_first_run(plan: RecurrencePlan, from_ms: int) -> Run | None:
 
 
 def find_next_run(plan: RecurrencePlan, due_ms: int, now_ms: int) -> Run | None:
-    """Due time and number of the run after the one that waits, always due later than that; None where that is the last.
+    """Find the run after the one that waits, always due later than that.
+
+    Return its due time and number, or None where the waiting run is the last.
 
     The waiting run was due at `due_ms`, and is made, or passed over, at `now_ms`; the next may be due already. Matches of a cron
     expression beyond which jitter, or whoever put it off, moved the waiting run are not made. Raises as `find_first_run`.

@@ -22,7 +22,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def find_zone(name: object, path: str) -> ZoneInfo:
-    """The time zone of a name like `Europe/Berlin` or `UTC`; raises PolicyInvalid, at `path`, where none has that name."""
+    """Find the time zone of a name like `Europe/Berlin` or `UTC`; raises PolicyInvalid, at `path`, where none has that name."""
     try:
         if isinstance(name, str) and _ZONE.fullmatch(name):
             return ZoneInfo(name)
@@ -32,22 +32,22 @@ def find_zone(name: object, path: str) -> ZoneInfo:
 
 
 def find_offset_s(at_s: int, zone: ZoneInfo) -> int:
-    """How many seconds clocks are ahead of UTC at an instant.
+    """Compute how many seconds clocks are ahead of UTC at an instant.
 
-    >>> [offset_s(1_774_746_000 + late_s, ZoneInfo("Europe/Berlin")) for late_s in (-1, 0)]
+    >>> [find_offset_s(1_774_746_000 + late_s, ZoneInfo("Europe/Berlin")) for late_s in (-1, 0)]
     [3600, 7200]
     """
     return _seconds(datetime.fromtimestamp(at_s, zone))
 
 
 def find_change_s(from_s: int, to_s: int, zone: ZoneInfo) -> int:
-    """The instant after `from_s`, and not after `to_s`, at which clocks were changed. There must be one and no more."""
+    """Find the instant after `from_s`, and not after `to_s`, at which clocks were changed. There must be exactly one."""
     before_s = find_offset_s(from_s, zone)
     return from_s + bisect_left(range(from_s, to_s), True, key=lambda at_s: find_offset_s(at_s, zone) != before_s)
 
 
 def find_reached_s(at_s: int, zone: ZoneInfo) -> int:
-    """The latest wall time that was shown at an instant or ever before; it never falls as time goes by."""
+    """Find the latest wall time that clocks showed at an instant or before; it never falls as time goes by."""
     local = datetime.fromtimestamp(at_s, zone)
     if not local.fold:
         return at_s + _seconds(local)
@@ -56,10 +56,10 @@ def find_reached_s(at_s: int, zone: ZoneInfo) -> int:
 
 
 def find_first_s(wall_s: int, zone: ZoneInfo) -> int:
-    """The first instant at which clocks show a wall time; where they jump over it, the first after the jump.
+    """Find the first instant at which clocks show a wall time; where they jump over it, the first after the jump.
 
     >>> half_past_two_s = 1_774_751_400  # on 29 March 2026, when clocks in Berlin go from 02:00 to 03:00
-    >>> datetime.fromtimestamp(first_s(half_past_two_s, ZoneInfo("Europe/Berlin")), ZoneInfo("Europe/Berlin")).isoformat()
+    >>> datetime.fromtimestamp(find_first_s(half_past_two_s, ZoneInfo("Europe/Berlin")), ZoneInfo("Europe/Berlin")).isoformat()
     '2026-03-29T03:00:00+02:00'
     """
     local = (_EPOCH + timedelta(seconds=wall_s)).replace(tzinfo=zone)
@@ -70,10 +70,10 @@ def find_first_s(wall_s: int, zone: ZoneInfo) -> int:
 
 
 def find_repeats_s(at_s: int, zone: ZoneInfo) -> range:
-    """The instants at which clocks show wall times for the second time, where those of `at_s` come twice; else none.
+    """Find the instants at which clocks show wall times a second time, where that of `at_s` comes twice; else empty.
 
     >>> one_hour_before_s = 1_792_886_400  # 25 October 2026, when clocks in Berlin go from 03:00 to 02:00
-    >>> list(repeat_s(one_hour_before_s, ZoneInfo("Europe/Berlin")))[::1_800] == [1_792_890_000, 1_792_891_800]
+    >>> list(find_repeats_s(one_hour_before_s, ZoneInfo("Europe/Berlin")))[::1_800] == [1_792_890_000, 1_792_891_800]
     True
     """
     local = datetime.fromtimestamp(at_s, zone)

@@ -45,7 +45,7 @@ def use(clock: Clock) -> None:
 
 
 def wall_ms() -> int:
-    """Milliseconds since 1970 by the wall clock; for due times and whatever else is stored."""
+    """Return milliseconds since 1970 by the wall clock; for due times and whatever else is stored."""
     return _clock.wall_ms()
 
 
@@ -54,7 +54,7 @@ def iso(moment_ms: int) -> str: ...
 @overload
 def iso(moment_ms: int | None) -> str | None: ...
 def iso(moment_ms: int | None) -> str | None:
-    """ISO 8601 in UTC; milliseconds since 1970 where a calendar has no such day, and None of a moment that is not known.
+    """Format a moment as ISO 8601 in UTC; as milliseconds since 1970 where a calendar has no such day; None where not known.
 
     >>> iso(1_767_225_600_000), iso(None)
     ('2026-01-01T00:00:00.000+00:00', None)
@@ -68,7 +68,7 @@ def iso(moment_ms: int | None) -> str | None:
 
 
 def monotonic_s() -> float:
-    """Seconds by a clock that never steps; for intervals inside this process only."""
+    """Return the seconds of a clock that never steps; for intervals inside this process only."""
     return _clock.monotonic_s()
 
 
@@ -89,7 +89,7 @@ class Deadline:
         self._end_s = monotonic_s() + seconds
 
     def remaining_s(self) -> float:
-        """Seconds left, never below zero."""
+        """Return the seconds that are left of the budget, never below zero."""
         return max(0.0, self._end_s - monotonic_s())
 
     def has_passed(self) -> bool:

@@ -70,7 +70,7 @@ FORMATS = (KEY, ENVELOPE, BLOCK, CONTROL, ACTION, TABLE, LINEAGE, READ_POSITION,
 
 
 def announce_instance(instance: str) -> str:
-    """The name of a worker in the group of its shards, with what it reads: so that nobody asks for what it cannot.
+    """Build the name of a worker in the group of its shards, with the formats it reads, so that nobody asks for others.
 
     >>> announce_instance("a")
     'a.reads.key-4.envelope-2.block-2.control-1.action-1'

@@ -36,19 +36,19 @@ _ANSWERS_S = 30
 
 
 def locate_java() -> str | None:
-    """The program `java`, whatever its version: that of JAVA_HOME where it is set, else the one on the PATH; None without one."""
+    """Find the program `java`, whatever its version: that of JAVA_HOME where set, else the one on the PATH; None without one."""
     home = find_java_home()
     return shutil.which("java", path=f"{home}/bin" if home else None)
 
 
 def read_release(java: Path) -> str:
-    """The text of a Java's `release` file, which names its version; empty where it has none."""
+    """Read the text of a Java's `release` file, which names its version; empty where it has none."""
     release = java.resolve().parent.parent / "release"
     return release.read_text(errors="replace") if release.is_file() else ""
 
 
 def find_java() -> str:
-    """The program `java`: that of JAVA_HOME where it is set, else the one on the PATH.
+    """Find the program `java`: that of JAVA_HOME where it is set, else the one on the PATH.
 
     Raises JavaUnavailable where there is none, or it is older than 17.
     """
@@ -91,7 +91,7 @@ _TRIES = 3
 
 
 def fetch_jars(name: str) -> list[Path]:
-    """The jars of `name`, a key of `_ROOTS`; fetched and checked first where they are not in the cache yet.
+    """Return the jars of `name`, a key of `_ROOTS`; fetch and check them first where they are not in the cache yet.
 
     Raises:
       JarsUnavailable: PySpark is missing, the registry did not answer or has no such version, or a file is not the pinned one.

@@ -13,7 +13,7 @@ _LINE_CHARS_MAX = 10_000
 
 
 def escape_unprintable(text: str, most: int = _LINE_CHARS_MAX) -> str:
-    """Text in one line, of at most about `most` characters of its own; what is left out is in the middle.
+    """Escape unprintable characters so that a text has one line, and leave out its middle beyond about `most` characters.
 
     The end of a class's name tells more than its beginning.
 
@@ -29,9 +29,9 @@ def escape_unprintable(text: str, most: int = _LINE_CHARS_MAX) -> str:
 
 
 def escape_json(encoded: str) -> str:
-    """JSON that reads the same, in which what is not printable is escaped; it may have line breaks between its parts.
+    """Escape unprintable characters in JSON, which still reads the same; it may have line breaks between its parts.
 
-    >>> print(visible_json('{"é": "\\u202e\\x7f"}'))
+    >>> print(escape_json('{"é": "\\u202e\\x7f"}'))
     {"é": "\\u202e\\u007f"}
     """
     if encoded.isprintable():

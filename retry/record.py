@@ -46,33 +46,33 @@ class Record:
 
 
 def stamp_ms(record: Any) -> int | None:
-    """The timestamp of a record, in milliseconds since 1970, to write it again with; None where it has none."""
+    """Return the timestamp of a record in milliseconds since 1970, to write the record again with; None where it has none."""
     kind, at_ms = record.timestamp()
     return at_ms if kind and at_ms > 0 else None
 
 
 def count_bytes(key: bytes | None, value: bytes | None, headers: Iterable[Header]) -> int:
-    """Bytes of a key, a value and headers together, where a null counts as nothing."""
+    """Count the bytes of a key, a value and headers together; a null counts as nothing."""
     return len(key or b"") + len(value or b"") + sum(len(name) + len(said or b"") for name, said in headers)
 
 
 def decode_text(raw: bytes | None) -> str | None:
-    """The text of a header or a key, with a replacement character for what is no UTF-8; None of a null."""
+    """Decode a header or a key as text, with a replacement character for what is no UTF-8; None for a null."""
     return None if raw is None else raw.decode(errors="replace")
 
 
 def encode_base64(raw: bytes | None) -> str | None:
-    """A key, a value or a header in base64, as JSON has it; None of a null."""
+    """Encode a key, a value or a header in base64, as text for JSON; None for a null."""
     return None if raw is None else base64.b64encode(raw).decode()
 
 
 def encode_base64_headers(headers: Headers) -> list[tuple[str, str | None]]:
-    """Headers with their values in base64, as JSON has them."""
+    """Encode the values of headers in base64, for JSON; names stay as they are."""
     return [(name, encode_base64(value)) for name, value in headers]
 
 
 def read_headers(record: Any) -> Headers | None:
-    """The headers of a consumed record; None where the client cannot tell them: there are too many, or a name is no UTF-8."""
+    """Return the headers of a consumed record; None where the client cannot: there are too many, or a name is no UTF-8."""
     try:
         return record.headers() or []
     except SystemError:

@@ -40,7 +40,7 @@ class Reloaded(Generic[_Parsed]):
         return self._held
 
     def trouble(self) -> str:
-        """Why what the file holds now is not in use; empty where it is."""
+        """Return why the present content of the file is not in use; empty where it is in use."""
         self.current()
         return self._last_error
 
@@ -62,7 +62,7 @@ class ReloadedFile(Reloaded[_Parsed]):
 
 
 def number_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that say something, with their numbers from 1; empty ones, and those that begin with #, are left out.
+    """Yield the lines of a text with their numbers from 1; leave out empty lines and those that begin with #.
 
     >>> list(number_lines("# made by ann\\n\\n  first \\nsecond"))
     [(3, 'first'), (4, 'second')]
@@ -73,7 +73,7 @@ def number_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def hash_files(files: Iterable[Path]) -> bytes:
-    """Tells whether files, or those in folders, have changed; one that cannot be read counts as empty."""
+    """Hash files, and those in folders, to tell whether any has changed; one that cannot be read counts as empty."""
     return hashlib.sha256(b"".join(map(_hash_file, files))).digest()
 
 

@@ -195,15 +195,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 yield name, repr(getattr(self, name)), f"none of {', '.join(words)}"
 
     def http_host_port(self) -> tuple[str, int]:
-        """Host and port of `http_addr`; raises SettingsInvalid where it is not host:port."""
+        """Return host and port of `http_addr`; raises SettingsInvalid where the address is not host:port."""
         return _host_port("RETRY_HTTP_ADDR", self.http_addr)
 
     def api_host_port(self) -> tuple[str, int]:
-        """Host and port of `api_addr`; raises SettingsInvalid where it is not host:port."""
+        """Return host and port of `api_addr`; raises SettingsInvalid where the address is not host:port."""
         return _host_port("RETRY_API_ADDR", self.api_addr)
 
     def console_host_port(self) -> tuple[str, int]:
-        """Host and port of `console_addr`; raises SettingsInvalid where it is not host:port."""
+        """Return host and port of `console_addr`; raises SettingsInvalid where the address is not host:port."""
         return _host_port("RETRY_CONSOLE_ADDR", self.console_addr)
 
     def __repr__(self) -> str:
@@ -266,12 +266,12 @@ BOUNDS = (
 
 
 def copy_environment() -> dict[str, str]:
-    """The variables of this process, for what is started beside it and for settings of other names."""
+    """Copy the variables of this process, for processes started beside it and for settings of other names."""
     return dict(os.environ)
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings that the environment holds.
+    """Read the settings from `environ`, or else from the environment of this process.
 
     Variables that begin with RETRY_ and are none of the service's are passed over; `list_unknown_variables` tells them. Raises
     SettingsInvalid where a value cannot be used.

@@ -36,10 +36,10 @@ def compute_attempts(
     decisions: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int = SETTLE_MS, until_ms: int,
     watched: Collection[Watched] | None = None,
 ) -> DataFrame:
-    """Every decision to retry, and what became of it.
+    """Compute a row for each decision to retry a letter, with what became of the retry.
 
     Args:
-      decisions: rows of `distinct_decisions`; who keeps these reads the letters once.
+      decisions: rows of `select_distinct_decisions`; who keeps these reads the letters once.
       sent, positions: `SENT` and `POSITION`, complete as the letters are: what is missing of a lineage counts as not done.
       settle_ms: how long after the group has passed it a retry can still fail.
       until_ms: end of observation: everything that was taken in before is among the letters.
@@ -51,13 +51,15 @@ def compute_attempts(
 
 
 def select_distinct_decisions(letters: DataFrame) -> DataFrame:
-    """One row for each decision, however often its outcome was written: those of the service, and of each letter on which
-    operators acted the last one. What failed is told of at intake alone, and is known of what operators decided by that.
+    """Select one row for each decision on a letter, however often its outcome was written.
 
-    Gives its columns, and `stands`: whether it is the last of its letter; `by_policy`: whether the service has decided, of a
-    lineage of which operators had returned no letter before; `first_policy`: which policy decided on the lineage first; `_nth`:
-    its number among the failures of the lineage with its attempt, `_nth_retry`: among those that are sent, in the order in which
-    they were taken in.
+    Selects all decisions of the service, and the last one of each letter on which operators acted. Only the outcome at intake
+    says what failed; decisions of operators take those columns from there.
+
+    Gives the columns of `letters`, and `stands`: whether it is the last of its letter; `by_policy`: whether the service has
+    decided, of a lineage of which operators had returned no letter before; `first_policy`: which policy decided on the lineage
+    first; `_nth`: its number among the failures of the lineage with its attempt, `_nth_retry`: among those that are sent, in the
+    order in which they were taken in.
     """
     is_action = F.col("action").isNotNull()
     order = (is_action, F.when(is_action, F.col("taken_ms")).otherwise(F.col("attempt")), *_PLACE)
@@ -96,7 +98,7 @@ def _is_sent() -> Column:
 
 
 def add_next_failure(decisions: DataFrame) -> DataFrame:
-    """Select decisions to retry that stand, of what `distinct_decisions` gave, with time and decision of the next failure,
+    """Select decisions to retry that stand, of what `select_distinct_decisions` gave, with time and decision of the next failure,
     `back_ms` and `back_as`; null where there was none."""
     # What operators decide is no failure.
     failures = decisions.where("attempt > 1 and action is null").selectExpr(

@@ -73,7 +73,7 @@ def select_positions(outcomes: DataFrame) -> DataFrame:
 
 
 def select_sent(records: DataFrame) -> DataFrame:
-    """The records that this service sent, in the columns of `SENT`; other records on their topics are left out."""
+    """Select the records that the service sent, in the columns of `SENT`; leave out other records on the same topics."""
     sent_ms = F.when(F.col("timestampType") == _LOG_APPEND_TIME, F.unix_millis("timestamp"))
     headers = F.coalesce("headers", F.array().cast(ASIDE["headers"].dataType))
     sizes = F.transform(headers, lambda find_header: _bytes(find_header["key"]) + _bytes(find_header["value"]))
@@ -90,7 +90,7 @@ def select_sent(records: DataFrame) -> DataFrame:
 
 
 def select_unreadable(records: DataFrame, outcomes_topic: str) -> DataFrame:
-    """The records that ought to be one of these and cannot be read, in the columns of `ASIDE`."""
+    """Select records that ought to be letters, samples or sent retries and cannot be read, in the columns of `ASIDE`."""
     of_outcomes = F.col("topic") == outcomes_topic
     ours = find_header(retry_headers.ID).isNotNull() & find_header(retry_headers.ATTEMPT).try_cast("long").isNull()
     in_letter = _letter_fault(F.from_json(F.col("value").cast("string"), OUTCOME_RECORD))

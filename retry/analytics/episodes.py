@@ -121,14 +121,17 @@ def count_effective_of_sums(*sums: float) -> float:
 
 
 def compute_share(counts: Sequence[Counts]) -> Chance:
-    """A share with its 95 % interval, of events and letters of each episode."""
+    """Compute a share with its 95 % interval, from the numbers of events and letters in each episode."""
     events, letters = sum(each[0] for each in counts), sum(each[1] for each in counts)
     return bound_share(events, letters, count_effective(counts))
 
 
 def bound_share(events: float, letters: float, effective: float) -> Chance:
-    """A share that so many independent letters tell: Clopper's and Pearson's interval as E. L. Korn and B. I. Graubard use it,
-    Survey Methodology 24 (1998) 193-201; Wilson's where letters count themselves."""
+    """Compute the share of events among letters, with the interval that `effective` independent letters give.
+
+    The interval is Clopper's and Pearson's as E. L. Korn and B. I. Graubard use it, Survey Methodology 24 (1998) 193-201;
+    Wilson's where each letter counts as an independent one.
+    """
     if not letters or effective >= letters:
         return chance(events, letters)
     low, high = clopper_pearson(events / letters * effective, effective)
@@ -140,7 +143,7 @@ def estimate_correlation_high(counts_by_attempt: Iterable[Sequence[Counts]]) -> 
     where it is largest; 0 where no attempt had both ends.
 
     >>> alike = [(10 * (n % 2), 10) for n in range(40)]
-    >>> correlation_high([alike]), correlation_high([[(0, 10)] * 40])
+    >>> estimate_correlation_high([alike]), estimate_correlation_high([[(0, 10)] * 40])
     (1.0, 0.0)
     """
     found = 0.0

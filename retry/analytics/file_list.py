@@ -101,7 +101,10 @@ class FileList:
             raise RetryError(f"on {scheme} no list can be replaced in one step: compact works on local disks, HDFS and S3A")
 
     def list_present(self, below: str = "") -> dict[str, int]:
-        """When each Parquet file was modified last, by name; of the days, or of a folder `below` the set's."""
+        """List when each Parquet file was last modified (ms), by file name; empty where there is no folder.
+
+        Files are those in the day folders of the set, or of a folder `below` the set's.
+        """
         root = self._hadoop.Path(self._root, below) if below else self._root
         if not self._fs.exists(root):
             return {}
@@ -135,7 +138,7 @@ class FileList:
         self._fs.delete(self._hadoop.Path(self._root, name), True)
 
     def folders(self, below: str) -> dict[str, int]:
-        """When the newest file in each folder `below` the set's was modified, by the folder's name; of an empty one, itself.
+        """List for each folder `below` the set's when its newest file was modified (ms); for an empty folder, its own time.
 
         Not when folders were: object stores have none, and say `now` of each.
         """

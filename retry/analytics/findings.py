@@ -85,7 +85,7 @@ def _answer_questions(
     by_policy = ("team", "policy")
 
     def teams() -> dict[str, float]:
-        """The teams with most letters, and how many letters of each count as an independent one."""
+        """Return the teams with most letters, and for each how many letters count as one independent letter."""
         return {row["team"]: row["effect"] for row in letters.result()["team"][:_CURVES_MAX]}
 
     def is_assumed() -> bool:

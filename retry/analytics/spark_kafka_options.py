@@ -49,12 +49,12 @@ Properties = dict[str, str]
 
 
 def build_options(bootstrap_servers: str, kafka: Mapping[str, str]) -> dict[str, str]:
-    """Options with which Spark reads what is committed, as the same user as the service.
+    """Build the options with which Spark reads what is committed, as the same user as the service.
 
     Raises:
       SettingsInvalid: a property that has to do with security cannot be translated.
 
-    >>> java = options("broker:9093", {"security.protocol": "sasl_ssl", "linger.ms": "5"})
+    >>> java = build_options("broker:9093", {"security.protocol": "sasl_ssl", "linger.ms": "5"})
     >>> java["kafka.bootstrap.servers"], java["kafka.security.protocol"], "kafka.linger.ms" in java
     ('broker:9093', 'SASL_SSL', False)
     """

@@ -101,7 +101,7 @@ def open_session(
       memory: of the local Java process, as `1g`; on a cluster `spark-submit` says.
       quick: whether to start soon rather than to be fast in the long run.
       kafka: whether Kafka is read. To look for its jars takes time, and they are fetched where they are missing.
-      java: more options of the local Java process; None for those of `java_options`.
+      java: more options of the local Java process; None for those of `build_java_options`.
 
     Raises:
       JarsUnavailable, JavaUnavailable: see `retry.jars`.

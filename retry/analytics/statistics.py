@@ -30,7 +30,7 @@ UNKNOWN = Chance(0.0, 0.0, 1.0)
 
 
 def chance(successes: float, trials: float) -> Chance:
-    """A proportion with the interval of E. B. Wilson, JASA 22 (1927) 209-212, which holds for few trials, too.
+    """Compute a proportion with the interval of E. B. Wilson, JASA 22 (1927) 209-212, which holds for few trials, too.
 
     >>> [round(each, 3) for each in chance(0, 100)]
     [0.0, 0.0, 0.037]
@@ -64,7 +64,7 @@ class Rate(NamedTuple):
 
 
 def weight_rates(rates: Iterable[Rate]) -> Chance:
-    """The sum of weight · events / trials with its bounds; every one has trials.
+    """Compute the sum of weight · events / trials over all rates, with its bounds; every rate has trials.
 
     >>> [round(each, 4) for each in weight_rates([Rate(0.5, 0, 100), Rate(0.25, 0, 25)])]
     [0.0, 0.0, 0.0369]
@@ -143,7 +143,9 @@ _HALVINGS = 100
 
 
 def clopper_pearson(successes: float, trials: float) -> tuple[float, float]:
-    """The exact 95 % interval of C. J. Clopper and E. S. Pearson, Biometrika 26 (1934) 404-413, for any numbers above 0.
+    """Compute the exact 95 % interval of a proportion, for any numbers above 0.
+
+    The interval is that of C. J. Clopper and E. S. Pearson, Biometrika 26 (1934) 404-413.
 
     >>> [round(each, 4) for each in clopper_pearson(0, 10)]
     [0.0, 0.3085]
@@ -163,7 +165,7 @@ def beta_quantile(a: float, b: float, part: float) -> float:
 
 
 def binomial_tail(least: int, trials: int, part: float) -> float:
-    """How likely at least so many of the trials have what each has with the chance `part`.
+    """Compute the chance that at least `least` of the trials succeed, where each succeeds with the chance `part`.
 
     >>> round(binomial_tail(1, 10, 0.5), 6), binomial_tail(0, 10, 0.5)
     (0.999023, 1.0)
@@ -214,9 +216,9 @@ _SAME = 1e-9
 
 
 def compute_difference_chance(one: Counts, other: Counts) -> float:
-    """How likely two groups with one chance would differ at least as much; each is events and trials.
+    """Compute the chance that two groups with one common rate differ at least as much; each group is events and trials.
 
-    >>> round(differ((1, 10), (9, 10)), 6)
+    >>> round(compute_difference_chance((1, 10), (9, 10)), 6)
     0.001093
     """
     likely = _tables(one, other)
@@ -225,9 +227,9 @@ def compute_difference_chance(one: Counts, other: Counts) -> float:
 
 
 def compute_more_often_chance(one: Counts, other: Counts) -> float:
-    """How likely the first of two groups with one chance would have at least so many of the events.
+    """Compute the chance that the first of two groups with one common rate has at least as many of the events as given.
 
-    >>> round(more_often((9, 10), (1, 10)), 6)
+    >>> round(compute_more_often_chance((9, 10), (1, 10)), 6)
     0.000547
     """
     return min(1.0, math.fsum(math.exp(each) for each in _tables(one, other)[one[0] - _least(one, other) :]))
@@ -309,9 +311,9 @@ class _Way:
 
 
 def compute_curves(steps: Iterable[Step], ways: Iterable[str]) -> Iterator[Incidence]:
-    """The curves: an answer for each step, in their order; a step at which nobody is at risk changes nothing.
+    """Yield the curves as one Incidence for each step, in order; a step at which nobody is at risk changes nothing.
 
-    >>> [each.parts["recovered"].likely for each in cumulative([Step(4, {"recovered": 2, "parked": 1})], ["recovered"])]
+    >>> [each.parts["recovered"].likely for each in compute_curves([Step(4, {"recovered": 2, "parked": 1})], ["recovered"])]
     [0.5]
     """
     failing, greenwood = 1.0, 0.0

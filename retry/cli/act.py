@@ -215,7 +215,7 @@ def _do(shards: ShardNumbers, found: Preview, expect: int | None, wait_ms: int, 
 
 
 def start_action(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json: bool) -> int:
-    """Have the workers do it, wait for them, and say what became of it; the exit code."""
+    """Start an action, wait for the workers to carry it out, print what became of it, and return the exit code."""
     from retry.operations.act.overview import Following
     from retry.operations.act.start import start_preview
 

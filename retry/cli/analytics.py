@@ -131,7 +131,7 @@ def prepare() -> None:
 def open_recorded(
     name: str, data: str | None, retry_topic: tuple[str, ...], memory: str
 ) -> Iterator[tuple[SparkSession, Recorded]]:
-    """A Spark session, and what the options of `dataset_options` name.
+    """Open a Spark session; yield the session, and the recorded outcomes that the options of `dataset_options` name.
 
     Raises:
       RetryError: it cannot be read, now or when it is asked.
@@ -167,7 +167,7 @@ def demand_right_to_outcomes(settings: Settings) -> None:
 
 @contextmanager
 def spark(name: str, memory: str = "1g", *, quick: bool = True, kafka: bool = True) -> Iterator[tuple[SparkSession, Settings]]:
-    """A Spark session, and the settings of the environment.
+    """Open a Spark session; yield the session, and the settings that the environment holds.
 
     Raises:
       RetryError: Spark is not installed, or a setting is wrong.
@@ -200,5 +200,5 @@ def is_large(data: str | None) -> bool:
 
 
 def absolute(data: str) -> str:
-    """A folder as Spark's own process finds it, whose working directory is another; on a cluster, as it was told."""
+    """Make a folder's path absolute, as Spark has another working directory; a URL, or a path on a cluster, stays as given."""
     return data if is_submitted() or "://" in data else str(Path(data).absolute())

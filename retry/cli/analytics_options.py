@@ -85,7 +85,7 @@ def list_days_missing(recorded: Recorded, since_ms: int, until_ms: int) -> list[
 
 @contextmanager
 def split_by_age(name: str, options: PeriodOptions) -> Iterator[tuple[Decisions, Decisions]]:
-    """The older two thirds of the period, as far as they were known at their end, and the rest.
+    """Yield the decisions of the older two thirds of a period, as far as known at their end, and the decisions of the rest.
 
     Raises:
       RetryError: nothing failed in one of them.
@@ -132,7 +132,7 @@ def counts_of(decisions: Decisions) -> Counts:
 
 
 def count_by_kind(counts: Counts) -> dict[Kind, Evidence]:
-    """How the retries of each kind of failure ended; topics and policies that do not differ are counted together."""
+    """Count how the retries of each kind of failure ended; topics and policies that do not differ are counted together."""
     from retry.analytics.advice.evidence import pool_evidence
 
     return pool_evidence(count_each(counts))
@@ -170,7 +170,7 @@ def causes(counts: Counts) -> dict[tuple[str, str, str | None], bool]:
 
 
 def starts(decisions: Decisions) -> list[Start]:
-    """When letters of each kind failed first."""
+    """List, for each kind of failure, how many letters failed first in which hour."""
     from retry.analytics.advice.replay import Start
     from retry.analytics.decisions import configure_for_questions
     from retry.analytics.questions import recovery

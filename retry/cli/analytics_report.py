@@ -118,7 +118,10 @@ def _describe_report(asked: Asked) -> Answers:
 
 
 def link_group(console: str, action: Mapping[str, Any], fingerprints: list[Answers]) -> str | None:
-    """Link to the failures of an action: to its group where all of them are one, else to the list of its groups."""
+    """Return a link to the failures of an action: to their group where there is just one, else to the list of their groups.
+
+    None where no address of a console is given.
+    """
     if not console:
         return None
     same = [row for row in fingerprints if (row["team"], row["exception"]) == (action["team"], action["exception"])]

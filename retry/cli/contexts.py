@@ -20,12 +20,15 @@ class _ContextFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def find_default_file() -> Path:
-    """The file of contexts of this user."""
+    """Return the path of this user's file of contexts, whether the file exists or not."""
     return find_config_dir() / "contexts.yaml"
 
 
 def apply_context(file: Path | None, name: str | None) -> None:
-    """Give this process the settings of a context that its environment does not have: of `name`, or the one that is in use.
+    """Set the variables of a context in the environment of this process, except those that are already set.
+
+    The context is the one called `name`, else the one that `retry context use` chose, else the only one in the file. Where none
+    is found and no file was named, nothing is set.
 
     Raises:
       SettingsInvalid: the file cannot be used, has no such context, or was named and no context of it is in use.
@@ -61,7 +64,7 @@ def read_contexts(path: Path) -> dict[str, dict[str, str]]:
 
 
 def find_current(path: Path) -> str | None:
-    """The name that `retry context use` wrote for a file of contexts; None where it did not."""
+    """Read the name of the context that `retry context use` chose for a file of contexts; None where none was chosen."""
     current = path.with_suffix(".current")
     return current.read_text(encoding="utf-8").strip() if current.is_file() else None
 

@@ -30,7 +30,7 @@ class Moment(click.ParamType):
         self._direction = -1 if ago else 1
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Milliseconds since 1970; see `retry.operations.moments`."""
+        """Convert a moment, as an operator writes it, to milliseconds since 1970; see `retry.operations.moments`."""
         from retry.operations.moments import parse_moment_ms
 
         try:

@@ -45,7 +45,7 @@ def check_name_and_end(pattern: re.Pattern[str], name: str, hint: str, until: in
 
 
 def say_token(made: tuple[str, str]) -> None:
-    """The token to standard error, its line to standard output."""
+    """Print a new secret to standard error, and the line that its file needs to standard output."""
     secret, line = made
     say(secret, err=True)
     say(line)

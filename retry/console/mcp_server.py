@@ -51,7 +51,10 @@ class ConsoleClient:
         return self._ask("GET", path + quote(name), query=given)
 
     def post(self, path: str, body: dict[str, Any], name: str = "", end: str = "") -> dict[str, Any]:
-        """Have something done; raises ConsoleUnusable where the console does not answer, or refuses, with what it says."""
+        """Post a request to the console and return its JSON answer.
+
+        Raises ConsoleUnusable where the console does not answer, or refuses, with what the console says.
+        """
         return self._ask("POST", path + quote(name, safe="") + end, body=body)
 
     def _ask(
@@ -189,7 +192,7 @@ def _add_acting(server: MCPServer[Any], console: ConsoleClient) -> None:
         kind: Literal["retry", "redirect", "park", "discard"], filter: str, reason: str, at: str | None = None,  # noqa: A002
         spread: str | None = None, to: str | None = None, ramp: bool | None = None,
     ) -> Answer:  # fmt: skip
-        """Preview what an action would do: to how many letters, of whom, in which steps. Nothing is done by it.
+        """Preview an action without doing anything: how many letters are meant, of which teams, and in which steps.
 
         `at` is a time or a duration from now, `spread` a duration over which the letters go, `to` the topic of a redirect, `ramp`
         whether they go in steps that stop where they fail again. While `state` is `working`, ask read_action.
@@ -199,15 +202,15 @@ def _add_acting(server: MCPServer[Any], console: ConsoleClient) -> None:
         return console.post("/api/actions", {"kind": kind, "filter": filter, "reason": reason, **given})
 
     def preview_undo(id: str, reason: str) -> Answer:  # noqa: A002
-        """Preview the undo of a discard; start it as any preview."""
+        """Preview the undo of a discard; start the undo with start_action, as any preview."""
         return console.post("/api/actions/", {"reason": reason}, id, "/undo")
 
     def start_action(id: str, expect: int) -> Answer:  # noqa: A002
-        """Have the workers do what was previewed, once; `expect` is how many letters the preview has. The user says so first."""
+        """Start a previewed action once; `expect` is the number of letters in the preview. Ask the user for consent first."""
         return console.post("/api/actions/", {"expect": expect}, id, "/start")
 
     def order_action(id: str, order: Literal["hold", "resume", "cancel"], reason: str) -> Answer:  # noqa: A002
-        """Have an action wait, go on, or end; what is done stays done."""
+        """Hold, resume or cancel an action; what is done stays done."""
         return console.post("/api/actions/", {"reason": reason}, id, f"/{order}")
 
     _add_tool(server, _PREVIEWS, preview_action)

@@ -26,7 +26,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def count_attempts(value: bytes | None, names: Iterable[str]) -> int:
-    """The largest count that a JSON body has under those of `names` that are paths, like `$.meta.tries`; 0 where it has none.
+    """Find the largest count in a JSON body under those of `names` that are paths, like `$.meta.tries`; 0 where it has none.
 
     A count is a whole number from 0 to 2**31 - 1 in digits. A body that is no JSON object, nested too deeply or over 64 KiB has
     none.
@@ -125,7 +125,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
         )  # fmt: skip
 
     def failed_at_ms(self, now_ms: int) -> int:
-        """When this failure happened: when the letter was written, where that is known and likely, else now.
+        """Return when this failure happened: when the letter was written, where that is known and likely, else now.
 
         Not before the retry that failed was due: some consumers copy the timestamp of the record that they could not process.
         """
@@ -136,7 +136,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
 
 
 def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
-    """The letter in a consumed record; `aliases` are header names of the team's own, see `frameworks.recognise`."""
+    """Read the letter in a consumed record; `aliases` are header names of the team's own, see `frameworks.recognise`."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     ours: dict[str, bytes | None] = {}
     telling: Headers = []
@@ -171,7 +171,7 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
 
 
 def fill_pointer(pointer: Letter, record: Message | Any) -> Letter | None:
-    """The letter that a pointer stands for, from the record that it names; None where the client cannot tell its headers."""
+    """Read the letter that a pointer stands for, from the record it names; None where the client cannot tell its headers."""
     headers = read_headers(record)
     if headers is None:
         return None
@@ -188,23 +188,23 @@ def _copy_record(pointer: Letter, record: Message | Any, own: Headers) -> Record
 
 
 def _read_retry_headers(ours: dict[str, bytes | None]) -> tuple[bytes | None, int | None, int | None, int | None, int | None]:
-    made, first_failed_ms = count_retries_made(ours.get(names.ATTEMPT, b"0")), parse_moment(ours.get(names.FIRST_FAILED_MS))
+    made, first_failed_ms = parse_retries_made(ours.get(names.ATTEMPT, b"0")), parse_moment(ours.get(names.FIRST_FAILED_MS))
     wish_ms = (parse_moment(ours[names.RETRY_AT_MS]) or NO_TIME) if names.RETRY_AT_MS in ours else None
     return parse_lineage_id(ours.get(names.ID)), made, first_failed_ms, parse_moment(ours.get(names.DUE_MS)), wish_ms
 
 
-def count_retries_made(raw: bytes | None) -> int | None:
-    """The number of the retry that failed, as a letter says; None where that is none."""
+def parse_retries_made(raw: bytes | None) -> int | None:
+    """Parse the number of the retry that failed, as a letter says it; None where the header holds no number."""
     return parse_integer(raw, _ATTEMPT_DIGITS_MAX)
 
 
 def parse_integer(raw: bytes | None, digits_max: int) -> int | None:
-    """The number in strict ASCII digits, or None: no sign, no blank, no exponent, no more than `digits_max`."""
+    """Parse strict ASCII digits: no sign, no blank, no exponent, no more than `digits_max`; None for any other text."""
     return int(raw) if raw and len(raw) <= digits_max and raw.isdigit() else None
 
 
 def parse_moment(raw: bytes | None) -> int | None:
-    """Milliseconds since 1970 in ASCII digits, if they fall between 2001 and 9999; else None."""
+    """Parse milliseconds since 1970 in ASCII digits; None where they do not fall between 2001 and 9999."""
     number = parse_integer(raw, _TIME_DIGITS_MAX) if raw else None
     return number if number is not None and LIKELY_MS <= number <= _LIKELY_MS_MAX else None
 
@@ -218,5 +218,5 @@ def parse_moments(raws: Iterable[bytes | None]) -> list[int | None]:
 
 
 def parse_lineage_id(raw: bytes | None) -> bytes | None:
-    """The id of a lineage that came back, if it may be one."""
+    """Return the lineage id of a letter that came back; None where the bytes cannot be such an id."""
     return raw if raw and len(raw) <= _ID_BYTES_MAX and raw.isascii() else None

@@ -81,7 +81,10 @@ def encode_failure(failure: Failure) -> bytes | None:
 
 
 def read_failure(ours: Headers) -> Failure | None:
-    """The failure that a reference tells; None where it tells none, as those of before do, and what was `refused`."""
+    """Read the failure that a parked reference tells; None where it tells none.
+
+    References of earlier versions tell none, and neither do records parked as `refused`.
+    """
     value = next((value for name, value in ours if name == names.PARKED_FAULT), None)
     if not value or not value.startswith(b"{"):
         return None

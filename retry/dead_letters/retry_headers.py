@@ -61,7 +61,7 @@ def make_webhook_headers(*, id_: str, reason: str | None, attempt: int, url: str
 
 
 def set_in(headers: Headers, *new: tuple[str, bytes | None]) -> Headers:
-    """Headers with some set, in front of those that the service writes of a retry; removed where the new value is None."""
+    """Return headers with some set, in front of those that the service writes of a retry; None as a value removes a header."""
     given = dict(new)
     kept = [header for header in headers if header[0] not in given]
     at = next((n for n, header in enumerate(kept) if header[0] in OURS), len(kept))
@@ -74,7 +74,10 @@ RetryLabels = tuple[bytes, bytes]
 
 
 def read_labels_of_retries(all_headers: Sequence[Headers]) -> list[RetryLabels | None]:
-    """`labels_of_retry`, of many; those that end as `of_retry` wrote them take no call of their own."""
+    """Read policy and attempt of many retries, as `read_labels` does; None where headers are not those of a retry.
+
+    Headers that end as `make_retry_headers` wrote them take no call of their own.
+    """
     if min(map(len, all_headers), default=0) < _WRITTEN:
         return list(map(read_labels, all_headers))
     return [
@@ -88,7 +91,7 @@ def read_labels_of_retries(all_headers: Sequence[Headers]) -> list[RetryLabels |
 
 
 def read_labels(headers: Headers) -> RetryLabels | None:
-    """Policy and attempt of a retry, for its labels; None where these are not the headers of a retry."""
+    """Read the policy and attempt of a retry, for its labels; None where the headers are not those of a retry."""
     ours = dict(headers[-_WRITTEN:])
     policy, attempt = ours.get(POLICY), ours.get(ATTEMPT)
     if policy is None or attempt is None or SOURCE not in ours or PARKED_REASON in ours:

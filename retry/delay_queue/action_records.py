@@ -162,7 +162,7 @@ def build_resumed_key(action: bytes) -> bytes:
 
 
 def build_cancelled_key(action: bytes) -> bytes:
-    """The key of the order to leave alone what is not done yet."""
+    """Build the key of the order that cancels an action: it leaves alone what is not done yet."""
     return build_head_key(action) + b"/cancelled"
 
 
@@ -171,7 +171,7 @@ def tally_key(action: bytes) -> bytes:
 
 
 def build_slice_key(action: bytes, step: int, number: int) -> bytes:
-    """The key of a slice; those of an earlier step come first."""
+    """Build the key of a slice, the part of an action for one shard; slices of an earlier step come first."""
     return SLICE + action + _PLACE.pack(step, number)
 
 
@@ -185,7 +185,10 @@ def build_slices_prefix(action: bytes) -> bytes:
 
 
 def build_end_key(row: bytes) -> bytes:
-    """No row of the same kind and the same action has a greater key, and none of another one lies in between."""
+    """Build the greatest key that rows of an action may have, of the same kind as `row`.
+
+    No row of another action lies in between.
+    """
     return row[: 1 + ACTION_BYTES] + b"\xff" * ROW_BYTES
 
 
@@ -200,7 +203,7 @@ def encode_slice(members: Iterable[Member], written_at_ms: int) -> bytes:
 
 
 def decode_slice(value: bytes) -> Slice:
-    """The members in a slice's record; raises EntryNewer where a newer version wrote it, EntryUnreadable where it is no slice."""
+    """Decode the members in a slice's record; raises EntryNewer for a newer version, EntryUnreadable where it is no slice."""
     try:
         found = _decode_slice(value)
     except DECODE_ERRORS as error:

@@ -54,16 +54,16 @@ class ActionState(NamedTuple):
         return not self.count_left(shard) and not (self.climbs and shard == HOME)
 
     def count_slices(self, shard: int) -> int:
-        """How many slices the shard had; none where there was no such shard yet."""
+        """Count the slices that a shard had; 0 where there was no such shard yet."""
         return self.action.slices[shard] if shard < len(self.action.slices) else 0
 
     def count_left(self, shard: int) -> int:
-        """How many of its slices the shard is not done with."""
+        """Count the slices that a shard is not done with."""
         return max(0, self.count_slices(shard) - self.tally.slices)
 
 
 def read_states(controls: Mapping[bytes, bytes]) -> list[ActionState]:
-    """The actions that control records tell of, those that were asked for first first; raises EntryUnreadable as `check`."""
+    """Read the actions that control records tell of, in the order of their requests; raises EntryUnreadable as `check`."""
     heads = [key for key in controls if key.startswith(PREFIX) and key.count(b"/") == 1]
     found = [_read_action_state(controls, key) for key in heads]
     return sorted(found, key=lambda each: (each.action.asked_at_ms, each.id))

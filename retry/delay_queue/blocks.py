@@ -102,7 +102,7 @@ _ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
 
 
 def pack_key(lane: bytes, stem: bytes, letters: Sequence[tuple[int, int]]) -> bytes:
-    """The key of a block of letters in the order of their numbers; of each the number and when it is due, in milliseconds."""
+    """Build the key of a block of letters, in the order of their numbers; of each its number and its due time in milliseconds."""
     first, latest_ms, pack = letters[0][0], max([due_ms for _, due_ms in letters]), _MEMBER.pack
     members = b"".join([pack(number - first, latest_ms - due_ms) for number, due_ms in letters])
     return entry_keys.build_due_bound(latest_ms, _FIRST + lane[1:]) + stem + first.to_bytes(8, "big") + members
@@ -114,14 +114,14 @@ def is_block(key: bytes) -> bool:
 
 
 def count_entries(key: bytes) -> int:
-    """How many entries a record is about: one, or those of its block."""
+    """Count the entries that a record is about: one, or all entries of its block."""
     if key[0] != BLOCK:
         return 1
     return (len(key) - key.index(0, _TOPIC_AT) - _HEAD_BYTES) // _MEMBER.size
 
 
 def measure_entries(key: bytes, value: bytes) -> int:
-    """About how many bytes the entries of a record have, each written alone: what all share is in a block once."""
+    """Estimate the bytes of a record's entries, each written alone: a block stores only once what all of them share."""
     if key[0] != BLOCK or is_of_envelopes(value):
         return len(value)
     shared = _decode_shared(value)
@@ -132,7 +132,7 @@ def measure_entries(key: bytes, value: bytes) -> int:
 
 
 def list_keys(key: bytes) -> list[bytes]:
-    """The keys that the entries of a block have, in the order of their letters."""
+    """List the keys that the entries of a block have, in the order of their letters."""
     head = _head(key)
     lane, latest = bytes([PLAIN]) + key[1:LANE_BYTES], entry_keys.due_at_ms(key) + _BIAS
     pack = struct.Struct(f">{LANE_BYTES}sQ{len(head.stem)}sQ").pack
@@ -176,7 +176,7 @@ def list_entries(key: bytes, block: Block) -> list[Entry]:
 
 @lru_cache(1_000)
 def name_place(stem: bytes) -> bytes:
-    """Topic and partition of a key's stem, as the source of a retry has them in front of the offset."""
+    """Format the topic and partition in a key's stem as `topic/partition/`, which the offset follows in the source of a retry."""
     return b"%b/%d/" % (stem[:-5], int.from_bytes(stem[-4:], "big"))
 
 
@@ -195,7 +195,7 @@ def is_of_envelopes(value: bytes) -> bool:
 
 
 def check(key: bytes, value: bytes | None) -> None:
-    """See that a record is a block, or ends one; raises as `decode`."""
+    """Check that a record is a block, or the null that ends one; raises as `decode`."""
     at = key.find(0, _TOPIC_AT)
     members = key[at + _HEAD_BYTES :] if at > 0 else b""
     if len(members) < 2 * _MEMBER.size or len(members) % _MEMBER.size or len(members) > ENTRIES_MAX * _MEMBER.size:
@@ -238,14 +238,14 @@ def list_rows(key: bytes, value: bytes | None) -> list[Row]:
 
 
 def read_rows(key: bytes, value: bytes | None) -> list[Row]:
-    """`list_rows` of a record that has not been folded, so that nobody knows yet whether it is a block; raises as `check`."""
+    """List the rows of a record that has not been folded, as `list_rows`, once its block is checked; raises as `check`."""
     if is_block(key):
         check(key, value)
     return list_rows(key, value)
 
 
 def find_envelope(key: bytes, value: bytes, entry_key: bytes) -> bytes | None:
-    """The envelope of one entry of a block; None where it has none with this key."""
+    """Find the envelope of one entry in a block; None where the block has no entry with this key."""
     if entry_key not in (keys := list_keys(key)):
         return None
     at, block = keys.index(entry_key), decode(value)
@@ -275,7 +275,7 @@ class BlockRows(Protocol):
 
 
 def find_blocks(rows: BlockRows, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    """The blocks of which these plain keys are entries, each once."""
+    """Find the blocks that hold the entries with some plain keys; return the key and value of each block once."""
     found = dict[bytes, bytes]()
     members = set[bytes]()
     for key in keys:

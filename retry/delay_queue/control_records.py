@@ -38,7 +38,7 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.until_ms is None or now_ms < self.until_ms
 
     def describe(self) -> str:
-        """Until when, why, and by whom, as far as that is known."""
+        """Describe until when, why and by whom letters are paused, as far as that is known."""
         until = "" if self.until_ms is None else f" until {iso(self.until_ms)}"
         return until + (f": {self.reason}" if self.reason else "") + (f" ({self.by})" if self.by else "")
 
@@ -87,7 +87,7 @@ def check(key: bytes, value: bytes) -> None:
 
 
 def pause_key(scope: str, name: str) -> bytes:
-    """The key of a pause; `name` is empty for `all`."""
+    """Build the key of a pause; `name` is empty for the scope `all`."""
     return _PAUSE + f"{scope}/{name}".encode()
 
 
@@ -96,7 +96,7 @@ def reschedule_key(since_ms: int) -> bytes:
 
 
 def find_pause(controls: Mapping[bytes, bytes], team: str, topic: str, target: str, now_ms: int) -> str | None:
-    """Why nothing goes now from this dead-letter topic of this team to this target, or None where it may."""
+    """Find why nothing goes now from a team's dead-letter topic to a target; None where letters may go."""
     if not controls:
         return None
     for scope, name in (("all", ""), ("team", team), ("topic", topic), ("target", target)):

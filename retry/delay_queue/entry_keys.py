@@ -107,12 +107,12 @@ def lane(team: str, topic: str, destination: str, ordered: bool = False) -> byte
 
 @lru_cache(100_000)
 def build_named_lane(team: str, topic: str, destination: str) -> bytes:
-    """The lane of a team's named entries from one topic for one destination: a topic, or the origin of what is called."""
+    """Build the lane of a team's named entries from one topic to a destination: a topic, or the origin of a URL to call."""
     return bytes([NAMED]) + lane(team, topic, destination)[1:]
 
 
 def hash_name(source: str, topic: str, given: bytes) -> bytes:
-    """16 bytes for the name that was given to an entry from this topic; each kind of entry source has names of its own."""
+    """Hash the name given to an entry of a topic, into 16 bytes; each kind of entry source has names of its own."""
     return hashlib.blake2b(given, digest_size=NAME_BYTES, key=_namespace(source, topic)).digest()
 
 
@@ -127,7 +127,7 @@ def find_shard(name: bytes, shards: int) -> int:
 
 
 def build_named_key(due_at_ms: int, name: bytes, version: int, stem: bytes, offset: int, lane: bytes) -> bytes:
-    """The key of an entry with a name; of its versions, 0 to 2**64 - 1, the greatest counts, see `retry.intake.entry_source`."""
+    """Build the key of a named entry; of its versions, 0 to 2**64 - 1, the greatest counts, see `retry.intake.entry_source`."""
     return build_due_bound(due_at_ms, lane) + name + version.to_bytes(VERSION_BYTES, "big") + stem + offset.to_bytes(8, "big")
 
 
@@ -138,7 +138,7 @@ def hash_record_key(team: str, topic: str, record_key: bytes) -> bytes:
 
 @lru_cache(10_000)
 def build_key_stem(topic: str, partition: int) -> bytes:
-    """The part of the key that all letters of one partition share; `build_key` takes it ready-made."""
+    """Build the part of a key that all letters of a partition share; `build_key` takes it ready-made as `stem`."""
     return topic.encode() + b"\0" + partition.to_bytes(4, "big")
 
 
@@ -148,28 +148,31 @@ def number_letter(offset: int, incarnation: int) -> int:
 
 
 def read_letter_number(entry_key: bytes) -> int:
-    """The number of a key's letter among all of its partition."""
+    """Read from a key the number of its letter among all letters of the partition."""
     return int.from_bytes(entry_key[-8:], "big")
 
 
 def read_incarnation(entry_key: bytes) -> int:
-    """How often the topic of a key's letter had been deleted and made again when it was taken in."""
+    """Read from a key how often its topic had been deleted and made again when the letter was taken in."""
     return read_letter_number(entry_key) >> _OFFSET_BITS
 
 
 def build_key(due_at_ms: int, stem: bytes, offset: int, lane: bytes = COMMON) -> bytes:
-    """The key of the entry made from the letter at `offset`. `due_at_ms` is clamped to 63 bits."""
+    """Build the key of the entry made from the letter at `offset`; `due_at_ms` is clamped to 63 bits."""
     return build_due_bound(due_at_ms, lane) + stem + offset.to_bytes(8, "big")
 
 
 def build_keys(stem: bytes, lane: bytes) -> Callable[[Iterable[int], Iterable[int]], list[bytes]]:
-    """(due times, offsets) → `build_key` of each, of letters of one partition in one lane; the due times need no clamping."""
+    """Make a function (due times, offsets) → `build_key` of each, for letters of one partition and lane.
+
+    The due times must need no clamping.
+    """
     pack = struct.Struct(f">{len(lane)}sQ{len(stem)}sQ").pack
     return lambda due_at_ms, offsets: [pack(lane, at + _BIAS, stem, n) for at, n in zip(due_at_ms, offsets, strict=True)]
 
 
 def build_due_bound(due_at_ms: int, lane: bytes = COMMON) -> bytes:
-    """The smallest possible key of an entry of this lane due at `due_at_ms`: for the ends of a scan."""
+    """Build the smallest possible key of a lane's entry due at `due_at_ms`, for the ends of a scan."""
     try:
         return lane + _DUE.pack(due_at_ms + _BIAS)
     except struct.error:
@@ -177,7 +180,7 @@ def build_due_bound(due_at_ms: int, lane: bytes = COMMON) -> bytes:
 
 
 def build_lane_end(lane: bytes) -> bytes:
-    """The smallest key beyond this lane."""
+    """Build the smallest key that lies beyond a lane."""
     return (int.from_bytes(lane, "big") + 1).to_bytes(LANE_BYTES, "big")
 
 
@@ -186,16 +189,16 @@ def lane_of(entry_key: bytes) -> bytes:
 
 
 def build_block_lane(entry_key: bytes) -> bytes:
-    """The lane in which blocks lie of entries from the lane of this one; none has it where the entry is not plain."""
+    """Build the lane of blocks for entries that lie in the lane of `entry_key`; empty where the entry is not plain."""
     return _BLOCKS + entry_key[1:LANE_BYTES] if entry_key[0] == PLAIN else b""
 
 
 def build_plain_lane(lane: bytes) -> bytes:
-    """The lane of the entries in blocks of this one; any other lane as it is."""
+    """Build the lane of the entries in blocks of a block lane; any other lane is returned as it is."""
     return _PLAIN_LANES + lane[1:] if lane[0] == BLOCK else lane
 
 
-def is_in_lane(entry_key: bytes, lane: bytes) -> bytes:
+def move_into_lane(entry_key: bytes, lane: bytes) -> bytes:
     return lane + entry_key[LANE_BYTES:]
 
 
@@ -205,7 +208,7 @@ def is_held(entry_key: bytes) -> bool:
 
 
 def make_held_key(entry_key: bytes) -> bytes:
-    return is_in_lane(entry_key, HELD[entry_key[0]])
+    return move_into_lane(entry_key, HELD[entry_key[0]])
 
 
 def make_key_due_at(entry_key: bytes, due_at_ms: int) -> bytes:
@@ -213,7 +216,7 @@ def make_key_due_at(entry_key: bytes, due_at_ms: int) -> bytes:
 
 
 def find_untaken_key(entry_key: bytes, taken: Callable[[bytes], bool], step_ms: int = 1) -> bytes:
-    """The key of the same entry at the next time at which it is not taken: as it is where nobody has it.
+    """Find a key of the same entry that nobody has, at the next free due time; the key as it is where nobody has it.
 
     Letters of a topic that was deleted and made anew may have the same coordinates: with one due time, one would replace the
     other.
@@ -228,7 +231,7 @@ def find_untaken_key(entry_key: bytes, taken: Callable[[bytes], bool], step_ms: 
 
 
 def due_at_ms(entry_key: bytes) -> int:
-    """When the entry of this key is due, milliseconds since 1970."""
+    """Read from a key when its entry is due, in milliseconds since 1970."""
     return int.from_bytes(entry_key[LANE_BYTES:_DUE_END], "big") - _BIAS
 
 
@@ -249,13 +252,13 @@ def read_version(named_key: bytes) -> int:
 
 
 def read_written_at_ms(named_key: bytes) -> int | None:
-    """When what asked for an entry was written, as its version has it; None where versions of its kind do not say so."""
+    """Read from a key's version when the request for the entry was written; None where versions of its kind do not say so."""
     written_ms = read_version(named_key) // VERSIONS_OF_MS
     return written_ms if written_ms >= _WRITTEN_MS_MIN else None
 
 
 def extract_letter(entry_key: bytes) -> bytes:
-    """The part of a key that names the letter: `key_stem` and the offset, whatever the lane and the due time."""
+    """Extract the part of a key that names the letter: `build_key_stem` and the offset, whatever the lane and the due time."""
     return entry_key[_LETTER_AT[entry_key[0]] :]
 
 
@@ -280,7 +283,7 @@ def read_source(entry_key: bytes) -> Source:
 
 
 def parse_source(text: str) -> Source:
-    """The source that `<due_at_ms>/<topic>/<partition>/<offset>` names; raises ValueError where a text is not of that form."""
+    """Parse the source `<due_at_ms>/<topic>/<partition>/<offset>`; raises ValueError where a text is not of that form."""
     due, topic, partition, offset = text.split("/")
     source = Source(int(due), topic, int(partition), int(offset))
     if not (0 <= source.partition <= _PARTITION_MAX and 0 <= source.offset <= OFFSET_MAX):

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 def open_key_ring(settings: Settings) -> KeyRing | None:
-    """The keys of the file that settings name, read again when it changes; None where they name none. Raises SettingsInvalid."""
+    """Open the keys in the file that settings name; None where they name no file. Raises SettingsInvalid.
+
+    The keys are read again when the file changes.
+    """
     if settings.encryption_keys is None:
         return None
     # It brings cryptography along, a sixth of a second of a process's start.
@@ -58,13 +61,13 @@ class EnvelopeCodec:
         return envelopes.encode(SealedEnvelope(entry.destination, entry.team, entry.timestamp_ms, entry.failed_at_ms, *sealed))
 
     def encode_all(self, keys: Sequence[bytes], fields: Sequence[EntryFields]) -> list[bytes]:
-        """The envelopes of many entries that are told as tuples."""
+        """Encode many entries, given as tuples, into their envelopes."""
         if self._ring is None:
             return list(map(envelopes.encode, fields))
         return [self.encode(key, Entry(*of_entry[1:])) for key, of_entry in zip(keys, fields, strict=True)]
 
     def decode(self, key: bytes, envelope: bytes) -> Entry:
-        """The entry in an envelope: a `Named` where its key is a name's.
+        """Decode the entry in an envelope; return a `Named` where the key is that of a named entry.
 
         Raises:
           SealUnopened: it cannot be opened here; nothing may be sent, and nothing dropped.
@@ -87,7 +90,7 @@ class EnvelopeCodec:
         return [self.decode(*row) for row in rows]
 
     def decode_named(self, key: bytes, envelope: bytes) -> Named:
-        """The named entry in an envelope; raises as `decode`."""
+        """Decode the named entry in an envelope; raises as `decode`."""
         found = envelopes.decode_named_routing(envelope)
         if isinstance(found, SealedEnvelope):
             return _check_agreement(found, envelopes.decode_named(self._content(key, found)))
@@ -104,7 +107,10 @@ class EnvelopeCodec:
             return Unopened(of.destination, None, None, [], of.timestamp_ms, of.team, of.failed_at_ms, why=str(error))
 
     def digests(self, content: bytes) -> list[str]:
-        """Fingerprints by each key of the file, the sealing one first, and one without, of which the content may be guessed."""
+        """Compute fingerprints of content by each key of the file, the sealing key first, and one without a key.
+
+        Who sees the one without a key may guess the content.
+        """
         plain = hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
         keyed = [] if self._ring is None else self._ring.digests(content)
         return [plain, *keyed] if self._ring is None or self._ring.keys.newest is None else [*keyed, plain]
@@ -127,6 +133,6 @@ PLAIN = EnvelopeCodec()
 
 
 def make_codec(settings: Settings) -> EnvelopeCodec:
-    """The codec by the keys that settings name, where they do; raises as `key_ring`."""
+    """Make the codec of envelopes, with the keys that settings name, if they name any; raises as `open_key_ring`."""
     ring = open_key_ring(settings)
     return PLAIN if ring is None else EnvelopeCodec(ring)

@@ -133,7 +133,7 @@ _fields = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 def decode(envelope: bytes) -> Entry:
-    """The entry in an envelope that is not sealed; raises SealUnopened, EntryNewer or EntryForeign as `EnvelopeCodec.decode`."""
+    """Decode the entry in an unsealed envelope; raises SealUnopened, EntryNewer or EntryForeign as `EnvelopeCodec.decode`."""
     found = decode_routing(envelope)
     if isinstance(found, SealedEnvelope):
         raise SealUnopened(found.key_id, f"it is sealed under key {found.key_id}, and this process has no keys")
@@ -141,7 +141,7 @@ def decode(envelope: bytes) -> Entry:
 
 
 def decode_named(envelope: bytes) -> Named:
-    """The named entry in an envelope that is not sealed; what plain ones lack is empty. Raises as `decode`."""
+    """Decode the named entry in an unsealed envelope; fields that plain entries lack are empty. Raises as `decode`."""
     found = decode_named_routing(envelope)
     if isinstance(found, SealedEnvelope):
         raise SealUnopened(found.key_id, f"it is sealed under key {found.key_id}, and this process has no keys")
@@ -186,8 +186,8 @@ def check_version(value: bytes, of: Format = format_versions.ENVELOPE) -> None:
     of.refuse_newer(version, EntryNewer)
 
 
-def cancel(name: bytes, version: int, stem: bytes, offset: int, remembered_until_ms: int = 0) -> tuple[bytes, bytes]:
-    """Key and envelope of a record that ends what waits under a name up to this version, that one included.
+def build_cancel(name: bytes, version: int, stem: bytes, offset: int, remembered_until_ms: int = 0) -> tuple[bytes, bytes]:
+    """Build the key and envelope of a record that ends what waits under a name, up to and including a version.
 
     Until `remembered_until_ms` it also ends what is taken in after it.
     """
@@ -209,7 +209,10 @@ def drop_run_headers(headers: list[tuple[str, bytes | None]]) -> list[tuple[str,
 
 
 def find_next_run(plan: Recurrence, due_ms: int, now_ms: int) -> Run | None:
-    """Due time and number of the run after the one that waits; raises EntryUnreadable where the time zone is not known here."""
+    """Find due time and number of the next run; None where the waiting one is the last.
+
+    Raises EntryUnreadable where the time zone is not known here.
+    """
     try:
         return recurrence.find_next_run(plan, due_ms, now_ms)
     except PolicyInvalid as invalid:

@@ -94,9 +94,9 @@ class StepTally(msgspec.Struct, array_like=True, frozen=True):
 
 
 def compute_steps(members: int) -> list[int]:
-    """The sizes of the steps of so many letters.
+    """Compute the step sizes of a ramp, which sends so many letters in growing steps.
 
-    >>> steps(4), steps(10_000)
+    >>> compute_steps(4), compute_steps(10_000)
     ([1, 2, 1], [1, 2, 5, 20, 50, 200, 1000, 5000, 3722])
     """
     sizes, left, in_order = [], members, FIRST_IN_ORDER
@@ -111,21 +111,21 @@ def compute_steps(members: int) -> list[int]:
 
 
 def step_key(action: bytes) -> bytes:
-    """The key of how far an action has come."""
+    """Build the key of the record that says how far a ramp has come."""
     return b"\x10action/" + action.hex().encode() + b"/step"
 
 
 def tally_copy_key(action: bytes, shard: int) -> bytes:
-    """The key, in shard 0, of what another shard has done."""
+    """Build the key of the record in shard 0 that says what another shard has done for an action."""
     return b"\x10action/" + action.hex().encode() + b"/tally/%d" % shard
 
 
 def build_sending_key(action: bytes, step: int, shard: int, number: int) -> bytes:
-    """The key of letters that one transaction of a shard has put; no other one of it has this number."""
+    """Build the key of the letters that one transaction of a shard has put; no other transaction of the shard has this number."""
     return SENDING + action + _SENDING.pack(step, shard, number)
 
 
-def read_sending(action: bytes) -> bytes:
+def build_sending_prefix(action: bytes) -> bytes:
     return SENDING + action
 
 
@@ -145,7 +145,7 @@ def mark(action: bytes, step: int) -> bytes:
 
 
 def read_mark(text: bytes | None) -> tuple[bytes, int] | None:
-    """Action and step of such a letter; None where the text says nothing of a step.
+    """Read the action and step from the header `retry-action` of a letter; None where the text says nothing of a step.
 
     >>> read_mark(mark(b"12345678", 3)), read_mark(b"3132333435363738"), read_mark(None)
     ((b'12345678', 3), None, None)
@@ -155,7 +155,7 @@ def read_mark(text: bytes | None) -> tuple[bytes, int] | None:
 
 
 def build_failed_row(action: bytes, step: int, lineage: int, now_ms: int, *, team: int) -> dict[str, Any]:
-    """The record that marks a lineage as failed again; `team` is its short number, see `retry.intake.attempts`."""
+    """Build the record that marks a lineage as failed again; `team` is its short number, see `retry.intake.attempts`."""
     value = _FAILED_AT.pack(format_versions.ACTION.writes, now_ms)
     return {"key": FAILED + action + _FAILED.pack(step, lineage, team), "value": value}
 

@@ -42,7 +42,7 @@ class ParkedPlace(NamedTuple):
 
 
 def hash_topic_id(topic_id: str) -> bytes:
-    """16 bytes for the id that the cluster has given to a topic."""
+    """Hash the id that the cluster has given to a topic, into 16 bytes."""
     return hashlib.blake2b(topic_id.encode(), digest_size=TOPIC_BYTES).digest()
 
 

@@ -9,7 +9,7 @@
 | `letters` | list of objects: `letter` is `topic/partition/offset` of the dead letter, `parked` that of the record that rested |
 | `result` | `done`, `gone`, or why nothing was done for it |
 | `due_ms`, `target`, `new_due_ms`, `new_target` | before and after |
-| `before`, `after` | of an edit or a patch: digests, see `content_digest`; of a patched one that rested, no `before` |
+| `before`, `after` | of an edit or a patch: digests, see `digest_content`; of a patched one that rested, no `before` |
 
 A letter as it was before is found by its action and its digest: what waited or was edited was copied to the topic of discarded
 letters, and what rested lies at `parked`, too.
@@ -57,9 +57,11 @@ def make_audit_records(
 
 
 def digest_content(key: bytes | None, value: bytes | None, headers: Headers, codec: EnvelopeCodec = PLAIN) -> str:
-    """128 bits of key, value and headers that are not ours, in hexadecimal; sealed ones after the id of a key and a colon.
+    """Compute 128 bits of key, value and headers that are not the service's own, in hexadecimal.
 
-    >>> content_digest(b"k", b"v", [("retry-id", b"7"), ("trace", b"1")]) == content_digest(b"k", b"v", [("trace", b"1")])
+    A sealed digest stands after the id of its encryption key and a colon.
+
+    >>> digest_content(b"k", b"v", [("retry-id", b"7"), ("trace", b"1")]) == digest_content(b"k", b"v", [("trace", b"1")])
     True
     """
     return codec.digests(_content(key, value, headers))[0]
@@ -110,7 +112,7 @@ _GIVEN_UP = {
 
 
 def build_outcomes(state: ActionState, results: Sequence[tuple[Member, Result]], now_ms: int) -> list[dict[str, Any]]:
-    """Rows for the topic of outcomes: of each letter for which something was done, under the id of the action."""
+    """Build the rows for the topic of outcomes about letters for which something was done, under the id of the action."""
     letters: LettersByShared = defaultdict(list)
     for _, result in results:
         if isinstance(result, ActedLetter):

@@ -44,7 +44,7 @@ _UNKNOWN = LetterHistory(b"", 0, 0, 0, None, False)
 
 
 def find_key_refusal(key: bytes) -> Refusal | None:
-    """Why no action does anything for an entry with this key, whatever the entry says; None where one may."""
+    """Return why no action does anything for an entry with this key, whatever the entry says; None where an action may."""
     if key[0] == NAMED:
         return Refusal("named")
     return Refusal(SEALED) if entry_keys.is_held(key) else None
@@ -81,7 +81,7 @@ class EntryActions:
         return result if is_taken else Refusal(TOO_LARGE)
 
     def find_refusal(self, destination: str, has_history: bool) -> Refusal | None:
-        """Why nothing but an undo or an erasure is done for an entry, whatever it holds; None where something may be."""
+        """Return why an entry allows no action but an undo or an erasure, whatever it holds; None where it may allow others."""
         if destination == self.discarded:
             return Refusal(DISCARDED)
         return None if has_history else Refusal("parks")
@@ -206,6 +206,6 @@ def _pack_send(key: bytes, was: Entry, entry: Entry) -> SendRow:
 def _move_key(key: bytes, lane: bytes, due_at_ms: int, team: str, record_key: bytes | None) -> bytes:
     """The key of the same letter in another lane, which may keep the order of record keys where its own does not, or not."""
     if lane[0] == key[0]:
-        return entry_keys.make_key_due_at(entry_keys.is_in_lane(key, lane), due_at_ms)
+        return entry_keys.make_key_due_at(entry_keys.move_into_lane(key, lane), due_at_ms)
     order = entry_keys.hash_record_key(team, entry_keys.read_source(key).topic, record_key or b"") if lane[0] == ORDERED else b""
     return entry_keys.build_due_bound(due_at_ms, lane) + order + entry_keys.extract_letter(key)

@@ -118,7 +118,7 @@ class Admission:
             self.breakers = TargetCircuitBreakers(registry.breakers)
 
     def acquire_permits(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
-        """How many entries of a lane may go, at most `wanted`; they are counted as gone."""
+        """Return how many entries of a lane may go now, at most `wanted`, and count them as sent."""
         refusal = self._find_blocking_reason(lane, standing, now_ms)
         if refusal:
             self.block(lane, *refusal, now_ms)
@@ -141,7 +141,7 @@ class Admission:
         return lane.destination in self._parked or self._registry.route(lane.topic).renews_timestamps
 
     def why_not(self, lane: Lane, standing: Mapping[bytes, bytes], now_ms: int) -> str | None:
-        """Why nothing of a lane may go, limits and breakers aside; None where it may."""
+        """Explain why no entry of a lane may go, apart from limits and circuit breakers; None where entries may go."""
         refusal = self._find_blocking_reason(lane, standing, now_ms)
         return refusal[1] if refusal else None
 
@@ -212,7 +212,7 @@ class Admission:
         return min(got)
 
     def block(self, lane: Lane, reason: Reason, why: str, now_ms: int) -> None:
-        """Nothing of a lane goes just now, for a reason that admission need not know."""
+        """Note that no entry of a lane goes at present, for a reason that the caller gives; log the reason where it is new."""
         before = self._blocked.get(lane)
         self._blocked[lane] = reason, why, now_ms
         if before is None or before[1] != why:

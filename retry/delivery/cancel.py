@@ -162,4 +162,4 @@ def _to_be_parked(key: bytes, envelope: bytes) -> bytes:
         entry = envelopes.decode_routing(envelope)
     except EntryForeign:
         return entry_keys.make_held_key(key)
-    return entry_keys.is_in_lane(key, entry_keys.lane(entry.team, entry_keys.read_source(key).topic, entry.destination))
+    return entry_keys.move_into_lane(key, entry_keys.lane(entry.team, entry_keys.read_source(key).topic, entry.destination))

@@ -83,7 +83,7 @@ class TargetCircuitBreakers:
         self._lock = threading.Lock()
 
     def count_allowed(self, target: str, now_ms: int) -> tuple[int, str]:
-        """How many entries may go to a target, and why not more."""
+        """Return how many entries may go to a target, and why not more; a half-open breaker lets one go, as its probe."""
         with self._lock:
             breaker = self._not_closed(target, now_ms)
             if breaker is None:
@@ -191,7 +191,7 @@ class HostCircuitBreakers:
         self._failing: dict[str, _HostBreaker] = {}
 
     def why_not(self, host: str, now_ms: int) -> str | None:
-        """Why nothing may be sent to a host now; None where it may."""
+        """Explain why nothing may be sent to a host now; None where sending is allowed."""
         breaker = self._failing.get(host)
         if breaker is None or not breaker.until_ms:
             return None

@@ -102,7 +102,7 @@ def _admit_blocks(table: Table, admission: Admission, wanted: _Wanted, limited: 
 
 
 def find_lane(table: Table, admission: Admission, prefix: bytes) -> Lane | None:
-    """The lane whose keys begin with a prefix, as its first entry tells; None where it has none, or where that is foreign."""
+    """Find the lane whose keys begin with a prefix, by its first entry; None where it has no entry, or a foreign one."""
     lane = admission.lanes.get(prefix)
     if lane is None:
         for cursor, key, envelope in table.scan_entries(prefix, 1)[:1]:

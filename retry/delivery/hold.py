@@ -210,5 +210,5 @@ def _make_released_key(key: bytes, envelope: bytes) -> bytes:
     if key[0] == NAMED:
         # A little later: of one version that counts which is due last, and the one that is held must not count without the other.
         key = entry_keys.make_key_due_at(key, entry_keys.due_at_ms(key) + 1)
-        return entry_keys.is_in_lane(key, entry_keys.build_named_lane(of.team, topic, of.destination))
-    return entry_keys.is_in_lane(key, entry_keys.lane(of.team, topic, of.destination, key[0] == ORDERED))
+        return entry_keys.move_into_lane(key, entry_keys.build_named_lane(of.team, topic, of.destination))
+    return entry_keys.move_into_lane(key, entry_keys.lane(of.team, topic, of.destination, key[0] == ORDERED))

@@ -145,7 +145,7 @@ def find_patch_fault(patch: Patch) -> str | None:
 
 
 def merge_json(value: bytes, patch: bytes) -> bytes:
-    """The result of a JSON merge patch, all three as JSON.
+    """Apply a JSON merge patch to a JSON value, and return the result as JSON.
 
     >>> merge_json(b'{"a": 1.10, "b": {"c": 2, "d": 3}}', b'{"a": null, "b": {"c": 4}, "e": [5]}')
     b'{"b":{"c":4,"d":3},"e":[5]}'

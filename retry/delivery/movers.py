@@ -44,7 +44,7 @@ AskParked = Callable[[Mapping[str, str], Sequence[bytes]], Mapping[bytes, FoundR
 
 
 def find_no_records(_parking: Mapping[str, str], places: Sequence[bytes]) -> Mapping[bytes, FoundRecord]:
-    """Finds nothing: for a worker without parking topics."""
+    """Return `GONE` for each place of a parked record; for a worker without parking topics."""
     return dict.fromkeys(places, GONE)
 
 
@@ -61,7 +61,7 @@ AskPassed = Callable[[bytes, Sequence[str]], ConsumerProgress | None]
 
 
 def name_no_group(_name: bytes, targets: Sequence[str]) -> ConsumerProgress:
-    """Knows of no consumer group: each topic is silent."""
+    """Return a progress in which no consumer group is known, and each topic counts as silent."""
     return ConsumerProgress(reached=True, silent=list(targets))
 
 
@@ -133,7 +133,7 @@ class Mover(ABC):
         """
 
     def await_fold(self) -> None:
-        """Entries were moved, and the fold is to tell where they are now."""
+        """Note that entries were moved, so that the mover waits until the fold tells where they are now."""
         self._settled_at = None
 
     def is_settled(self, end: Callable[[], int]) -> bool:
@@ -143,7 +143,7 @@ class Mover(ABC):
         return self._table.next_offset >= self._settled_at
 
     def restart(self) -> None:
-        """Another mover has put entries at other places; whoever goes by keys alone need not know."""
+        """Begin anew, since another mover put entries at other places; a mover that goes by keys alone does nothing."""
         return
 
 
@@ -161,7 +161,7 @@ class TakenKeys:
         self._put.add(key)
 
     def claim(self, key: bytes) -> bytes:
-        """The key for an entry that is to be put under this one, or at the next time at which it is free."""
+        """Reserve a key for an entry, and return it: the given key, or the key at the next time at which it is free."""
         key = entry_keys.find_untaken_key(key, self)
         self._put.add(key)
         return key
@@ -191,7 +191,7 @@ def is_moving(move: Redecision, changelog: ChangelogPartition) -> bool:
 
 
 def drop_moved(table: Table, changelog: ChangelogPartition, moves: Sequence[Redecision]) -> None:
-    """Have a table know at once of entries that were moved, ahead of the fold."""
+    """Remove moved entries from their old keys in a table at once, before the fold has read the moves."""
     puts = [(each.packed.key, each.packed.envelope) for each in moves if _stays(each, changelog)]
     table.delete_rows([each.key for each in moves], puts)
 
@@ -201,7 +201,10 @@ def _stays(move: Redecision, changelog: ChangelogPartition) -> bool:
 
 
 def list_replacements(table: Table, moves: Sequence[Redecision], stay: Sequence[Redecision] | None = None) -> list[ChangelogRow]:
-    """The rows of the changelog that move entries; `stay` are those that are put in the same shard, all where it is left out."""
+    """List the changelog rows that move entries: each entry under its new key, then a null for its old key.
+
+    `stay` has the moves that put entries in the same shard; where it is left out, all do.
+    """
     ended = list_nulls(table, [each.key for each in moves])
     alone, here = {key for key, _ in ended}, moves if stay is None else stay
     rows: list[ChangelogRow] = []

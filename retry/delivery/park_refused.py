@@ -178,7 +178,7 @@ def _park_named(key: bytes, entry: Entry, why: str, taken: TakenKeys, context: M
     lane, plan = entry_keys.build_named_lane(entry.team, source.topic, to), entry.plan if isinstance(entry, Named) else None
     if plan is None:
         # A millisecond later: of one version that counts which is due last.
-        new = taken.claim(entry_keys.make_key_due_at(entry_keys.is_in_lane(key, lane), entry_keys.due_at_ms(key) + 1))
+        new = taken.claim(entry_keys.make_key_due_at(entry_keys.move_into_lane(key, lane), entry_keys.due_at_ms(key) + 1))
         return [(new, codec.encode(new, parked)), (key, None)]
     rows: list[ChangelogRow] = [(key, None)]
     if (run := envelopes.find_next_run(plan, entry_keys.due_at_ms(key), now_ms)) is not None:

@@ -53,7 +53,7 @@ def count_steps(ramp: Ramp, tallies: Sequence[Tally], failed: Sequence[int]) -> 
 
 
 def compute_chance_of_at_most(successes: int, trials: int, part: float) -> float:
-    """How likely no more than so many of some trials succeed, where each does with this chance."""
+    """Compute the chance that at most `successes` of some trials succeed, where each trial succeeds with the chance `part`."""
     if successes >= trials:
         return 1.0
     if not 0.0 < part < 1.0:
@@ -71,9 +71,9 @@ def compute_chance_of_at_most(successes: int, trials: int, part: float) -> float
 
 
 def compute_upper_bound(successes: int, trials: int) -> float:
-    """The exact upper bound of a chance, 95 % sure: with a greater one, so few successes are too rare.
+    """Compute the exact upper bound of a chance, 95 % sure: with a greater chance, so few successes are too rare.
 
-    >>> round(upper_bound(1, 3), 3), upper_bound(3, 3)
+    >>> round(compute_upper_bound(1, 3), 3), compute_upper_bound(3, 3)
     (0.865, 1.0)
     """
     if successes >= trials:
@@ -86,14 +86,14 @@ def compute_upper_bound(successes: int, trials: int) -> float:
 
 
 def count_recovering(counts: Sequence[StepCounts], at: Step, step: int) -> tuple[int, int]:
-    """How many letters of all steps that count, up to this one, recovered, or may yet, and how many were put."""
+    """Count letters from the first step that counts up to `step`: those that recovered, or still may, and all that were put."""
     some = counts[at.since : step + 1]
     put, failed = sum(each.put for each in some) - at.before[0], sum(each.failed for each in some) - at.before[1]
     return max(0, put - max(0, failed)), max(0, put)
 
 
 def explain_hold(ramp: Ramp, counts: Sequence[StepCounts], at: Step) -> str | None:
-    """Why a ramp is to be held at a step, by all steps that count; None where it may go on.
+    """Explain why a ramp must be held at a step, judged by all steps that count; None where the ramp may go on.
 
     A step may be judged before all of its letters were put: as time passes more of them fail again, never fewer.
     """

@@ -95,7 +95,7 @@ class RampRunner:
     def _end_work(self, state: ActionState) -> SliceWork | None:
         for kept in (self._waits, self._waiting, self._marks):
             kept.pop(state.id, None)
-        left = self._table.list_slices(ramp_records.read_sending(state.id), _SENT_AT_ONCE)
+        left = self._table.list_slices(ramp_records.build_sending_prefix(state.id), _SENT_AT_ONCE)
         return SliceWork(None, [(key, None) for key, _ in left], []) if left else None
 
     def count_sent(self, state: ActionState) -> SliceWork | None:
@@ -105,7 +105,7 @@ class RampRunner:
         if waits and self._is_there(waits):
             return None
         steps, rows = state.tally.steps, list[ChangelogRow]()
-        for key, value in self._table.list_slices(ramp_records.read_sending(state.id), _SENT_AT_ONCE):
+        for key, value in self._table.list_slices(ramp_records.build_sending_prefix(state.id), _SENT_AT_ONCE):
             members = action_records.decode_slice(value).members
             waits = next((member.key for member in members if self._is_there(member.key)), b"")
             if waits:

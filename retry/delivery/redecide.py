@@ -121,7 +121,10 @@ class Redecider:
     def park_entry(
         self, key: bytes, envelope: bytes, now_ms: int, reason: str = CANCELLED, taken: Taken = say_untaken
     ) -> Redecision | None:
-        """An entry as one that parks, whatever its policy says; None where it does. Raises SealUnopened, EntryUnreadable."""
+        """Decide an entry anew so that it parks, whatever its policy says; None where the entry parks already.
+
+        Raises SealUnopened, EntryUnreadable.
+        """
         entry = self.entry_builder.codec.decode(key, envelope)
         trace = read_letter_history(entry)
         return None if trace is None else self._anew(key, entry, trace, now_ms, reason, taken)
@@ -161,7 +164,7 @@ def _rebuild_letter(where: Source, entry: Entry) -> Record:
 
 
 def read_letter_history(entry: Entry) -> LetterHistory | None:
-    """The letter's past, as it was known when it was taken in; None where the entry does not tell, or parks."""
+    """Read a letter's past, as known at intake, from its entry; None where the entry does not tell it, or parks."""
     ours = {name: value for name, value in entry.headers if name in names.OURS}
     if names.PARKED_REASON in ours:
         return None

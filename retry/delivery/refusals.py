@@ -64,7 +64,7 @@ def diagnose(
 
 
 def find_refused_entries(entries: list[Entry], find_refused: FindRefused, now_ms: int) -> dict[int, RecordRefusal]:
-    """Entries that are refused, or have something beside them that is: by position, and why."""
+    """Find entries that their topics refuse, or whose side records are refused; return why, by the entry's position."""
     records, _ = list_published(entries)
     beside = _owners_of_side_records(entries)
     found = find_refused(records, now_ms)

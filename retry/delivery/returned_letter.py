@@ -50,7 +50,7 @@ _PARTITIONS_MAX, _OFFSETS_MAX = 1 << 31, 1 << 63
 
 
 def find_letter_source(record: Any, registry: Registry) -> RecordLocation | None:
-    """Coordinates of the dead letter that rests in a record; None where this service cannot have put it there."""
+    """Read the coordinates of the dead letter from a resting record; None where this service cannot have put the record there."""
     ours = read_service_headers(record)
     match = _PLACE.fullmatch(ours.get(names.SOURCE) or b"")
     if match is None or not ours.get(names.ID):
@@ -61,7 +61,7 @@ def find_letter_source(record: Any, registry: Registry) -> RecordLocation | None
 
 
 def read_service_headers(record: Any) -> Mapping[str, bytes | None]:
-    """The headers by which the service tells of its letters; none where they cannot be read."""
+    """Read the headers by which the service describes its letters; empty where the headers cannot be read."""
     return {name: value for name, value in read_headers(record) or [] if name in names.OURS}
 
 
@@ -130,7 +130,7 @@ class LetterReturns:
     def return_letter(
         self, state: ActionState, record: Any, whole: Any, due_at_ms: int, now_ms: int, edited: bytes = b""
     ) -> ActedLetter | Refusal:
-        """The entry of one letter.
+        """Build the entry that returns one parked or discarded letter; return a `Refusal` where the letter cannot be returned.
 
         Nothing speaks against its `record`, as it was parked (`find_refusal`). `whole` is the dead letter itself, of which the
         record may be a reference. `edited` is, of an edit, the envelope of what it makes of the letter.

@@ -38,7 +38,9 @@ from retry.kafka.refused_records import Anchor
 def act_on_members(
     members: Iterable[Member], letters: WaitingLetters | RestingLetters, bytes_max: int, refused: Collection[bytes]
 ) -> list[tuple[Member, Result]]:
-    """Act on the first of some members, up to so many bytes of letters, and say what became of each; raises EntryUnreadable.
+    """Act on the first of some members, up to `bytes_max` bytes of letters, and return what became of each.
+
+    Raises EntryUnreadable.
 
     Topics refuse to keep the members in `refused` as they were.
     """
@@ -140,7 +142,7 @@ def _is_not_ours(found: FoundRecord, returns: LetterReturns) -> bool:
 
 
 def list_puts(letters: Sequence[ActedLetter], changelog: str) -> tuple[list[Entry], list[int]]:
-    """Records that put entries, into whichever shards these wait in, and the partitions of each.
+    """List the records that put entries into the changelog, in whichever shard each waits, and the partition of each.
 
     They are published: what is written takes part in the proof that a shard is this worker's, and others may own these.
     """
@@ -202,13 +204,16 @@ class SliceWork(NamedTuple):
 
 
 def list_kept(results: Sequence[tuple[Member, Result]]) -> list[tuple[bytes, Entry]]:
-    """Keys of the members that are kept as they were, and what is kept of each."""
+    """List the copies of letters as they were before an action changed them, each with the key of its member.
+
+    Each copy is kept in the topic of discarded letters. Members of which no copy is kept are left out.
+    """
     changed = ((member, result) for member, result in results if isinstance(result, ActedLetter))
     return [(member.key, result.kept) for member, result in changed if result.kept is not None]
 
 
 def renew_old(kept: list[Entry], admission: Admission, now_ms: int) -> list[Entry]:
-    """Letters that are to be kept, with the time of now where their topic takes none so old."""
+    """Return the letters to keep; each that is too old for its topic gets the time of sending as its timestamp."""
     limits = admission.record_limits
     if not kept or not limits.has_limits():
         return kept
@@ -254,7 +259,10 @@ class NamedPolicies:
         return state.id in self._since_ms
 
     def build_policy_hold(self, state: ActionState, digest: str, now_ms: int) -> Order | None:
-        """The order to hold an action whose file did not come; None where it is there, or not needed, or waited for."""
+        """Build the order to hold an action whose policy file did not come in time.
+
+        None where the file is there, is not needed, or is still waited for.
+        """
         accepted = "" if state.resumed is None else state.resumed.policies
         named = state.action.policies
         if not named or digest in (named, accepted) or not goes_by(state.action):

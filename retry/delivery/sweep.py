@@ -122,7 +122,7 @@ class ShardBatch(NamedTuple):
         return self._replace(batch=self.batch.select(sorted(goes), deferred), left=self.left + stays)
 
     def set_aside(self, refused: Mapping[int, RecordRefusal], context: SweepContext) -> ShardBatch:
-        """Defer rows whose entries are refused, by their positions; what is merely too old gets another time."""
+        """Defer the rows at the positions in `refused`, and return the batch; what is merely too old gets another timestamp."""
         admission, now_ms, batch = context.admission, context.now_ms, self.batch
         entries, deferred = list(batch.entries), dict(batch.deferred)
         for n, (cause, why) in refused.items():
@@ -196,7 +196,9 @@ def select(
 
 
 def deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch]:
-    """Steps 2 to 5, for some shards together: try everything, and after an abort less; return what of each was committed.
+    """Deliver the batches of some shards in one transaction, try less after an abort, and return what was committed of each.
+
+    Takes steps 2 to 5 of the module's list, and tries everything first.
 
     Raises TransactionFailed: nothing must be forgotten; the shards must be opened again, unless it was merely aborted.
     """

@@ -46,7 +46,7 @@ class TransactionBatch(NamedTuple):
     size: int = 0
 
     def list_ended(self) -> list[bytes]:
-        """Keys of the rows that end in the table; of split blocks those of their entries."""
+        """List the keys of the rows that end in the table; for split blocks, the keys of their entries."""
         if self.is_split:
             return [key for key, _ in self.rows]
         alone = len(self.rows) - self.in_blocks
@@ -98,7 +98,7 @@ class TransactionBatch(NamedTuple):
         return {n for n, plan in self.recurring() if is_passed_over(plan, due_at_ms(rows[n][0]), now_ms)}
 
     def unsent(self, now_ms: int) -> set[int]:
-        """Positions of rows that end in the changelog without being published."""
+        """List the positions of rows that end in the changelog without being published: deferred ones and skipped runs."""
         return self.deferred.keys() | self.skipped_runs(now_ms)
 
     def replacements(self, now_ms: int, codec: EnvelopeCodec, is_taken: Callable[[bytes], bool]) -> list[DueRow]:
@@ -127,7 +127,10 @@ class TransactionBatch(NamedTuple):
 
 
 def renew_timestamp(entry: Entry) -> Entry:
-    """An entry that is sent with the time of sending; its own time stays in a header, the first one where it had several."""
+    """Return an entry without its timestamp, so that it is sent with the time of sending.
+
+    Its own timestamp stays in a header: the first one where it had several.
+    """
     if entry.timestamp_ms is None:
         return entry
     headers = entry.headers
@@ -180,7 +183,10 @@ def _any_named(entries: list[Entry]) -> bool:
 
 
 def list_published(entries: list[Entry]) -> tuple[list[Entry], list[int] | None]:
-    """All that is published for some entries, and to which partitions: first what goes beside them, then they themselves."""
+    """List all records to publish for some entries, and their partitions: first the side records, then the entries.
+
+    The partitions are None where no entry has side records.
+    """
     beside = [(e, also) for e in entries if isinstance(e, Named) for also in e.also] if _any_named(entries) else []
     if not beside:
         return entries, None

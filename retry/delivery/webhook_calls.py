@@ -119,7 +119,7 @@ def _write_down(
 
 def _wait_to_be_parked(key: bytes, parked: Entry, codec: EnvelopeCodec) -> tuple[bytes, bytes]:
     lane = entry_keys.build_named_lane(parked.team, entry_keys.read_source(key).topic, parked.destination)
-    key = entry_keys.make_key_due_at(entry_keys.is_in_lane(key, lane), entry_keys.due_at_ms(key) + 1)
+    key = entry_keys.make_key_due_at(entry_keys.move_into_lane(key, lane), entry_keys.due_at_ms(key) + 1)
     return key, codec.encode(key, parked)
 
 

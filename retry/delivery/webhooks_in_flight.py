@@ -73,7 +73,7 @@ class WebhooksInFlight:
         self._leaving = False
 
     def why_not(self, team: str, host: str, now_ms: int) -> str | None:
-        """Why no call of a team to a host may begin now; None where one may."""
+        """Explain why no call of a team to a host may begin now; None where a call may begin."""
         with self._lock:
             if (why := self._hosts.why_not(host, now_ms)) is not None:
                 return why
@@ -82,7 +82,7 @@ class WebhooksInFlight:
         return LOOKUPS if self._crowded(team, name_in(host)) else None
 
     def room(self, team: str, host: str) -> int:
-        """How many calls of a team to a host may begin now, breakers aside."""
+        """Return how many calls of a team to a host may begin now, apart from circuit breakers."""
         with self._lock:
             return self._room(team, host)
 
@@ -165,7 +165,7 @@ class WebhooksInFlight:
             return self._of_host.total()
 
     def breakers(self) -> Counter[str]:
-        """How many hosts have a breaker that is `open` or `half-open`."""
+        """Count the hosts whose circuit breaker is `open` or `half-open`, separately for each state."""
         with self._lock:
             return Counter(self._hosts.describe_hosts(clock.wall_ms()).values())
 

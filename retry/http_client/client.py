@@ -56,7 +56,7 @@ class ClientCertificates:
         self._reloaded = None if folder is None else Reloaded(partial(self._read_folder, folder))
 
     def find_context(self, team: str) -> ssl.SSLContext:
-        """Find how the next connection of a team is made."""
+        """Find the TLS context for the next connection to a webhook of a team, with the team's certificate where it has one."""
         shown = None if self._reloaded is None else self._reloaded.current().get(team)
         return shown.context if shown else self._plain
 
@@ -140,7 +140,7 @@ class Answer(NamedTuple):
 
 
 def retry_after_ms(text: str | None, now_ms: int) -> int | None:
-    """How long a `Retry-After` header asks to wait: seconds, or a date; at most a day. None where it says nothing.
+    """Parse how long a `Retry-After` header asks to wait, in seconds or to a date; at most a day. None where it says nothing.
 
     >>> retry_after_ms("120", 0), retry_after_ms("Thu, 01 Jan 1970 00:00:30 GMT", 10_000), retry_after_ms("soon", 0)
     (120000, 20000, None)

@@ -64,17 +64,17 @@ class Certificate:
         return self._pair.current()
 
     def demand_usable(self) -> None:
-        """See that whoever starts now can use the files; raises SettingsInvalid as when this was made."""
+        """Check that a process which starts now could use both files; raises SettingsInvalid as when this object was made."""
         (of_certificate, of_key), (certificate, key) = self._settings, self._files
         Certificate(of_certificate, certificate, of_key, key)
 
     def ends_s(self) -> float:
-        """When the certificate in use ends, in seconds since 1970."""
+        """Return when the certificate in use ends, in seconds since 1970."""
         self.current()
         return self._leaf.not_valid_after_utc.timestamp()
 
     def trouble(self) -> str:
-        """Why what the files hold now is not in use, or why clients will refuse what is; empty where all is well."""
+        """Return why the files' present content is not in use, or why clients will refuse what is; empty where all is well."""
         return self._pair.trouble()
 
     def _parse(self, text: str) -> ssl.SSLContext:

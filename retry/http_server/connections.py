@@ -131,7 +131,7 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     def waits_since_s(self) -> float:
-        """Since when it waits to be sent more, or to be read from; infinite while an answer is being made or read."""
+        """Return since when the connection waits to get more, or to be read from; infinite while an answer is made or read."""
         if self.transport.get_write_buffer_size():
             return self._moved_s if self.loop.time() - self._moved_s > 2 * _LOOK_S else math.inf
         working = self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body

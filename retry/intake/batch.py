@@ -86,7 +86,7 @@ class BatchResult:
             getattr(self, name).update(getattr(later, name))
 
     def iterate_entries(self) -> Iterator[dict[str, Any]]:
-        """All changelog rows, in no order."""
+        """Iterate over all changelog rows of the batch, in no order."""
         return chain(self.anywhere, *self.entries.values())
 
     def pack(self, taken_ms: int) -> None:
@@ -117,7 +117,7 @@ class LetterBatch(NamedTuple):
     reads: int = 1
 
     def join_later(self, later: LetterBatch) -> LetterBatch:
-        """Have both as one batch, of which the messages were handed over."""
+        """Return one batch made of a batch and the one after it, once the messages of both were handed over."""
         return later._replace(
             positions={**self.positions, **later.positions},
             topics=self.topics | later.topics,
@@ -128,7 +128,7 @@ class LetterBatch(NamedTuple):
         )
 
     def confirm(self) -> None:
-        """See that no topic of the letters was made anew; raises TransactionAborted where one was, or nobody can tell."""
+        """Check that no topic of the letters was made anew; raises TransactionAborted where one was, or nobody can tell."""
         try:
             recreated = self.recreated()
         except (KafkaException, TimeoutError) as error:
@@ -137,7 +137,10 @@ class LetterBatch(NamedTuple):
             raise TransactionAborted(f"deleted and made again: {', '.join(recreated)}")
 
     def handed_over(self) -> Iterator[Message]:
-        """The messages, of which none is kept: what was just read is at hand, and later costs far more to touch and let go."""
+        """Yield the messages in their order, and keep none of them.
+
+        A message that was just read is at hand in memory; later it costs far more to touch and to free.
+        """
         self.messages.reverse()
         while self.messages:
             yield self.messages.pop()
@@ -179,7 +182,7 @@ class Gathering:
         self._until_s = min(self._until_s, now_s + max(0.0, wait_s))
 
     def remaining_s(self) -> float:
-        """How long what is gathered may still wait for more: not at all, where another batch like the last one has no room."""
+        """Return how many seconds gathered letters may wait for more: 0 where another batch like the last has no room."""
         return max(0.0, self._until_s - clock.monotonic_s())
 
     def take_batch(self) -> PreparedBatch | None:
@@ -250,7 +253,7 @@ class BatchSize:
             self.records = max(1, min(self._records_max, bytes_max // self._bytes_each))
 
     def estimate_bytes(self, records: int) -> int:
-        """How many bytes so many letters have, about, if they are like those of the batch before."""
+        """Estimate how many bytes a number of letters has, if they are like those of the batch before."""
         return records * self._bytes_each
 
 

@@ -155,11 +155,11 @@ class EntryBuilder:
         self.block_bytes, self._safe_bytes = min(BYTES_MAX, of_changelog // 4), min(_FEW_HEADERS_BYTES, of_changelog)
 
     def find_safe_bytes(self, target: str) -> int:
-        """How large an entry may be for changelog and target, whatever headers it has; nearly every letter is smaller."""
+        """Return the size in bytes that changelog and target take with any headers; nearly every letter's entry is smaller."""
         return min(self._safe_bytes, self._bytes_max.get(target, _RECORD_BYTES))
 
     def find_bytes_max(self, target: str) -> int:
-        """How large an envelope may be that the changelog and its target take without compression."""
+        """Return the largest size in bytes of an envelope that the changelog and its target take without compression."""
         return min(self._bytes_max.get(topic, _RECORD_BYTES) for topic in (self._changelog, target))
 
     def pack(self, decided: DecidedLetter) -> BuiltEntry:

@@ -77,7 +77,7 @@ class LetterConsumer:
         self._former, self._intake, self._subscription = self._intake, intake, subscription
 
     def read(self) -> LetterBatch | None:
-        """The next batch, or None if there is none within some milliseconds."""
+        """Read the next batch of letters; return None where there is none within some milliseconds."""
         self._reads += 1
         if self.stopped:
             # Its partitions go to workers that can do something with them.

@@ -52,7 +52,7 @@ class RecordVersions:
         return version
 
     def stamp(self, positions: Mapping[Partition, ReadPosition]) -> dict[Partition, ReadPosition]:
-        """The read positions of partitions, with the last versions that were given in them."""
+        """Return the read positions of partitions, each with the last version that was given in its partition."""
         return {
             partition: msgspec.structs.replace(position, version=version) if (version := self._last.get(partition)) else position
             for partition, position in positions.items()
@@ -96,7 +96,7 @@ MakeSources = Callable[[Registry, QueueLimits], Sequence[EntrySource]]
 
 
 def none(_registry: Registry, _place: QueueLimits) -> Sequence[EntrySource]:
-    """No entry source but that of dead letters."""
+    """Return no entry sources, so that only dead letters come in."""
     return ()
 
 

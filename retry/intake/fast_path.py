@@ -2,9 +2,9 @@
 
 Most letters of a topic are like many before them: route, plan, target, lane, half of the key and of the outcome are the same.
 They are found once (`LetterTemplate`), by reading one such letter as every other is read, and kept under all that they follow
-from; each letter fills them in with what it has of its own (`alike_letters`). What is written is what `read`, `AttemptCounter`,
-`decide` and `EntryBuilder` would write, byte for byte, to which all else is left. `tests/unit/intake/test_fast_path.py` holds
-that.
+from; each letter fills them in with what it has of its own (`take_alike_letters`). What is written is what `read`,
+`AttemptCounter`, `decide` and `EntryBuilder` would write, byte for byte, to which all else is left.
+`tests/unit/intake/test_fast_path.py` holds that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from retry.dead_letters import frameworks
-from retry.dead_letters.dead_letter import count_retries_made
+from retry.dead_letters.dead_letter import parse_retries_made
 from retry.dead_letters.frameworks import HeaderLayout, Values, find_content, header_values
 from retry.intake.alike_letters import AlikeLettersWriter, Candidate, FindSpread, NeedsSlowPath, take_alike_letters
 from retry.intake.attempts.attempt_counter import AttemptCounter
@@ -129,7 +129,7 @@ class FastPath:
         topic, headers, new = message.topic(), message.headers() or (), None
         route, returned, made, policy = self._registry.route(topic), layout.returned, 0, None
         if returned is not None:
-            made = count_retries_made(values[returned.attempt]) or 0
+            made = parse_retries_made(values[returned.attempt]) or 0
             policy = None if returned.policy is None else self._policies.get(values[returned.policy])
         if not route.aliases and bool(made) == (returned is not None):
             # Without its value: that of the next letter is another.

@@ -79,7 +79,7 @@ class BlockGathering:
 
 
 def encode_block(shared: BlockFields, letters: Sequence[AnyLetter]) -> tuple[bytes, bytes]:
-    """The record of some letters, its key and its value: of a block, or of a single entry where there is one letter alone.
+    """Encode some letters as one record, and return its key and value: of a block, or of a plain entry for a single letter.
 
     Their numbers rise, no two of them more than `SPAN_MAX` apart.
     """

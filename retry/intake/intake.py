@@ -175,7 +175,7 @@ class Intake:
         return Retry(decided.route.team, policy, attempt_label(attempt), sent_ms // MINUTE_MS)
 
     def decide_letters(self, messages: Iterable[Any], now_ms: int) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
-        """Letter by letter, in their order: what is decided, and the entry that carries it out.
+        """Decide the letters in their order; yield for each what is decided, and the entry that carries the decision out.
 
         A few hundred letters go through one step together: its code and their data stay at hand, which saves a tenth.
         """
@@ -230,7 +230,7 @@ class Intake:
             writer.write(self._names.lineage, self._lineage_topic.find_partition(team), lineages)
         result.lineages.clear()
         writer.write(self._names.positions, read_positions.PARTITION, read_positions.encode_positions(positions))
-        writer.read_to(read_positions.find_group_offsets(positions), member)
+        writer.read_to(read_positions.build_group_offsets(positions), member)
 
     def _find_spread(self, team: str, target: str) -> int | None:
         # Each worker has the part of a limit that its shards are of all: what is limited must wait in all of them.

@@ -66,7 +66,7 @@ def make_template(
     layout: HeaderLayout, route: Route, topic: str, partition: int, failure: Failure, made: int, failed_policy: str | None,
     attempt_counter: AttemptCounter,
 ) -> LetterTemplate | None:  # fmt: skip
-    """The template of letters of a failure; None where each of them needs a closer look."""
+    """Build the template that letters of one failure share; None where each of the letters needs a closer look."""
     plan = route.plan_by_names(failure)
     if plan is None or plan.park or plan.ordered or plan.null_cancels or plan.retry_to is None:
         return None

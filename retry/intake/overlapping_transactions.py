@@ -67,7 +67,9 @@ class OverlappingTransactions:
         self._changed = threading.Condition()
 
     def write(self, epoch: int, write: Step) -> BatchTransaction | None:
-        """Have a batch written in a transaction that stays open, by `write`; None if nothing is left of it, and it is read again.
+        """Write a batch by calling `write` in a transaction, and return the transaction, which stays open.
+
+        None if nothing is left of the batch, which is then read again.
         """
         with self._changed:
             if epoch != self._epoch():

@@ -69,7 +69,7 @@ class ReadCursors:
             self._cursors.pop(partition, None)
 
     def take_news(self, messages: list[Message]) -> tuple[list[Message], list[Partition]]:
-        """The letters that were not read before, in their order, and their partitions; they count as read from now on."""
+        """Return the letters that were not read before, in their order, and their partitions; they count as read from now on."""
         expected = {partition: cursor.next_offset for partition, cursor in self._cursors.items()}
         last: dict[Partition, Message] = {}
         for message in messages:
@@ -96,12 +96,12 @@ class ReadCursors:
         return news, list({(message.topic() or "", message.partition() or 0): None for message in news})
 
     def find_committed(self, partition: Partition) -> int:
-        """Up to where this worker has taken letters of a partition in; safe in any thread."""
+        """Return the offset up to which this worker has taken in the letters of a partition. Safe in any thread."""
         cursor = self._cursors.get(partition)
         return cursor.committed_offset if cursor else 0
 
     def find_taken(self, partition: Partition, ended: int) -> int | None:
-        """The first offset that is not taken in; None where reading has not begun. Safe in any thread.
+        """Return the first offset of a partition that is not taken in; None where reading has not begun. Safe in any thread.
 
         Where the client has come to an end (`ended`), only ends of transactions lie beyond what was committed.
         """
@@ -112,7 +112,7 @@ class ReadCursors:
         return max(cursor.committed_offset, ended) if is_idle else cursor.committed_offset
 
     def note_committed(self, positions: Mapping[Partition, ReadPosition]) -> None:
-        """Letters up to these positions were taken in; safe in any thread."""
+        """Note that letters up to some read positions were taken in; safe in any thread."""
         for partition, position in positions.items():
             if cursor := self._cursors.get(partition):
                 cursor.committed_offset = position.offset

@@ -100,7 +100,7 @@ class ReadPositions:
         return self._positions.get(partition)
 
     def find_incarnation(self, partition: Partition, topic_id: str) -> int:
-        """How often the topic that is there now was deleted and made again; a partition that was never read begins with 0."""
+        """Count how often a partition's present topic was deleted and made again; 0 where the partition was never read."""
         position = self._positions.get(partition)
         if position is None:
             return 0
@@ -108,7 +108,7 @@ class ReadPositions:
         return (position.incarnation + is_another) % (INCARNATION_MAX + 1)
 
     def find_request(self, partition: Partition, topic_id: str) -> int:
-        """The number of the last request to read a partition again; 0 where nobody asked that of the topic that is there now."""
+        """Return the number of the last request to read a partition of its present topic again; 0 where nobody asked that."""
         request = self._requests.get(partition)
         return request.number if request is not None and request.topic_id == topic_id else 0
 
@@ -211,8 +211,8 @@ def encode_positions(positions: Mapping[Partition, ReadPosition]) -> list[dict[s
     return [{"key": _encode_partition(partition), "value": _encode(position)} for partition, position in positions.items()]
 
 
-def find_group_offsets(positions: Mapping[Partition, ReadPosition]) -> list[TopicPartition]:
-    """The offsets that the consumer group is to have at these positions, each with the id of its topic."""
+def build_group_offsets(positions: Mapping[Partition, ReadPosition]) -> list[TopicPartition]:
+    """Build the offsets that the consumer group is to have at some read positions, each with the id of its topic."""
     return [
         TopicPartition(*partition, position.offset, metadata=position.topic_id, leader_epoch=position.leader_epoch)
         for partition, position in positions.items()

@@ -48,7 +48,7 @@ def group_rights(rights: Iterable[Right]) -> dict[tuple[str, str, bool], list[st
 
 
 def build_commands(rights: Iterable[Right], principal: str, bootstrap_servers: str) -> list[str]:
-    """Commands that grant these, one for each name; to be run by who may, as `admin.properties` says."""
+    """Build the shell commands that grant some rights, one for each name. `admin.properties` says who may run them."""
     begin = f"kafka-acls.sh --bootstrap-server {shlex.quote(bootstrap_servers)} --command-config admin.properties"
     return [
         f"{begin} --add --allow-principal {shlex.quote(principal)}"
@@ -60,7 +60,7 @@ def build_commands(rights: Iterable[Right], principal: str, bootstrap_servers: s
 
 
 def build_right_missing(*rights: Right) -> RightMissing:
-    """The error that names rights which are missing, and the commands that grant them."""
+    """Build the error that names the missing rights and the commands that grant them."""
     return RightMissing(", ".join(map(str, rights)), " && ".join(build_commands(rights, "User:…", "…")))
 
 

@@ -65,7 +65,7 @@ class TrustedClock:
         self.trouble: str | None = "the clock was not compared with the brokers' yet"
 
     def now_ms(self) -> int | None:
-        """The wall clock; None where it cannot be believed."""
+        """Read the wall clock, in milliseconds; return None where the clock cannot be believed."""
         now_ms = clock.wall_ms()
         if self._apart_ms is not None and abs(now_ms - clock.monotonic_s() * 1_000 - self._apart_ms) > TOLERANCE_MS:
             self._apart_ms, self._told_ms, self.trouble = None, None, "the clock was stepped"
@@ -73,7 +73,7 @@ class TrustedClock:
         return None if self._apart_ms is None else now_ms
 
     def known_ms(self) -> int | None:
-        """The wall clock, or the brokers' where that cannot be believed; None where neither is known just now."""
+        """Return the wall clock's time, or the brokers' time where that clock cannot be believed; None where neither is known."""
         now_ms = self.now_ms()
         if now_ms is None and self._told_ms is not None:
             return int(clock.monotonic_s() * 1_000 + self._told_ms)

@@ -58,7 +58,7 @@ _Client = TypeVar("_Client")
 
 
 def connect_admin(settings: Settings, within_s: float = _REACH_S) -> AdminClient:
-    """A client for topics and configurations, connected; raises BrokersRefused, BrokersUnreachable, SettingsInvalid."""
+    """Return a connected client for topics and configurations; raises BrokersRefused, BrokersUnreachable, SettingsInvalid."""
     config = {**_common(settings), **settings.kafka}
     client = _make_client(IsolatedAdminClient, config)
     try:
@@ -91,7 +91,7 @@ def try_newest(settings: Settings, see: Callable[[AdminClient], object], within_
 
 
 def make_consumer(config: Config) -> Consumer:
-    """A consumer, not connected; raises SettingsInvalid where a property is unknown, or cannot be used as it is."""
+    """Make a consumer without connecting; raises SettingsInvalid where a property is unknown, or cannot be used as it is."""
     return _make_client(Consumer, config)
 
 
@@ -114,8 +114,8 @@ def _make_client(
         raise SettingsInvalid(variable, f"{reason}; correct it or unset it, here or in the file of a scheduler") from None
 
 
-def consumer_config(settings: Settings, group_id: str, instance_id: str) -> Config:
-    """A member of `group_id` that reads committed records in large batches and shares partitions cooperatively."""
+def build_consumer_config(settings: Settings, group_id: str, instance_id: str) -> Config:
+    """Build the configuration of a consumer in `group_id`: committed records, large batches, partitions shared cooperatively."""
     preferred = {
         **_FETCHING,
         # One queue holds what is read ahead of all partitions. What waits in it stands before the letters of every other
@@ -144,8 +144,11 @@ def consumer_config(settings: Settings, group_id: str, instance_id: str) -> Conf
     return {**_common(settings), **preferred, **settings.kafka, **settings.kafka_consumer, **demanded}
 
 
-def reader_config(settings: Settings, isolation_level: str = "read_committed", preferred: Config | None = None) -> Config:
-    """A reader outside every group: it assigns itself partitions and commits nothing. Settings overrule `preferred`."""
+def build_reader_config(settings: Settings, isolation_level: str = "read_committed", preferred: Config | None = None) -> Config:
+    """Build the configuration of a reader in no group. Settings overrule `preferred`.
+
+    The reader assigns itself partitions and commits nothing.
+    """
     demanded = {
         "group.id": f"{settings.app_id}-reader",
         "enable.auto.commit": False,
@@ -158,8 +161,8 @@ def reader_config(settings: Settings, isolation_level: str = "read_committed", p
     return {**_common(settings), **_FETCHING, **(preferred or {}), **settings.kafka, **settings.kafka_consumer, **demanded}
 
 
-def producer_config(settings: Settings, transactional_id: str, compression: str = "none") -> Config:
-    """A transactional producer that partitions keys as the Java client does, unless it is told otherwise.
+def build_producer_config(settings: Settings, transactional_id: str, compression: str = "none") -> Config:
+    """Build the configuration of a transactional producer, which partitions keys as Java clients do unless settings differ.
 
     `compression` is none where teams read any of what it writes, since stock KafkaJS and aiokafka cannot read lz4.
     """
@@ -198,8 +201,8 @@ def compresses(config: Config) -> bool:
     return any(config.get(name, "none") != "none" for name in _COMPRESSION)
 
 
-def records_config(settings: Settings, batch_bytes_max: int = 1_000_000) -> Config:
-    """A producer of single records that come once each, soon, or are refused within ten seconds.
+def build_records_config(settings: Settings, batch_bytes_max: int = 1_000_000) -> Config:
+    """Build the configuration of a producer whose single records arrive soon and once, or are refused within ten seconds.
 
     Brokers refuse a batch of more than their topic's `batch_bytes_max` whole, while each record is to have its own answer.
     """
@@ -215,8 +218,11 @@ def records_config(settings: Settings, batch_bytes_max: int = 1_000_000) -> Conf
     return {**_common(settings), **preferred, **settings.kafka, **demanded}
 
 
-def asking_config(settings: Settings) -> Config:
-    """A producer of single records, whose answers are what is wanted: a record is sent at once or not at all."""
+def build_asking_config(settings: Settings) -> Config:
+    """Build the configuration of a producer of single records, each sent at once or not at all.
+
+    Such records are sent for the answers that brokers give to them.
+    """
     demanded = {"acks": "all", "linger.ms": 0, "message.timeout.ms": 3_000}
     return {**_common(settings), **settings.kafka, **settings.kafka_producer, **demanded}
 

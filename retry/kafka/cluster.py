@@ -31,13 +31,13 @@ class KafkaCluster:
 
     def writer(self, name: str, *, compressing: bool = False) -> KafkaTransactionalProducer:
         # Intake writes to the service's own topics alone.
-        config = client_config.producer_config(
+        config = client_config.build_producer_config(
             self._settings, f"{self._settings.app_id}-{name}", "lz4" if name.startswith("intake-") else "none"
         )
         return KafkaTransactionalProducer(client_config.add_gzip(config) if compressing else config)
 
     def follower(self) -> KafkaPartitionReader:
-        return KafkaPartitionReader(client_config.reader_config(self._settings))
+        return KafkaPartitionReader(client_config.build_reader_config(self._settings))
 
     def join_group(
         self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
@@ -45,9 +45,9 @@ class KafkaCluster:
         # Whoever asks something of the shards looks first at what their owners read. The name tells, since brokers keep what a
         # member that restarts in place was called as a client before.
         instance = self._instance if reads else format_versions.announce_instance(self._instance)
-        config = client_config.consumer_config(self._settings, group, instance)
+        config = client_config.build_consumer_config(self._settings, group, instance)
         orphans = UnassignedPartitions(self._admin, config, subscription)
-        refused = RefusedHeaders(client_config.reader_config(self._settings))
+        refused = RefusedHeaders(client_config.build_reader_config(self._settings))
         topics = Subscription(self._admin, subscription)
         return KafkaGroupMember(config, topics, orphans, gained, leaving, TopicIds(self._admin), refused)
 

@@ -57,7 +57,10 @@ _IN_USE: dict[_Named, _Held] = {}
 
 
 def make_client(make: Callable[[Config], _Client], config: Config) -> _Client:
-    """A client by the files in use, which are those the first could be made from; for any thread. Raises one of `REFUSALS`."""
+    """Make a client from the TLS files in use; raises one of `REFUSALS`. Safe in any thread.
+
+    In use is the content of those files from which the first client could be made.
+    """
     files = _list_files(config)
     if held := _IN_USE.get(files):
         return held.make_client(make, config)
@@ -68,7 +71,7 @@ def make_client(make: Callable[[Config], _Client], config: Config) -> _Client:
 
 
 def try_client(make: Callable[[Config], _Client], config: Config, see: Callable[[_Client], object]) -> _Client:
-    """A client by what the files hold now, which is in use from then on.
+    """Make a client from what the TLS files hold now; from then on that content is in use.
 
     Raises one of `REFUSALS`, or whatever `see` raises of the client: then what was in use stays so.
     """
@@ -179,7 +182,7 @@ def _look_at(server: str, context: ssl.SSLContext) -> str:
 
 
 def build_trust(config: Config) -> ssl.SSLContext:
-    """Whom a configuration trusts, as OpenSSL is told it."""
+    """Build the TLS context that trusts the same certificates as a client configuration does."""
     location = str(config.get(AUTHORITY, "probe"))
     authority = None if location in ("", "probe") else Path(location)
     is_folder = authority is not None and authority.is_dir()

@@ -94,7 +94,7 @@ def _offsets(answer: ConsumerGroupTopicPartitions) -> dict[Partition, int]:
 
 
 def count_members(admin: AdminClient, group: str) -> int | None:
-    """How many members a group has; 0 where there is no such group, None where this user may not know."""
+    """Count the members of a consumer group; 0 where there is no such group, None where this user may not know."""
     ids = list_members(admin, group)
     return None if ids is None else len(ids)
 

@@ -91,7 +91,7 @@ class KafkaGroupMember:
             self._consumer.unsubscribe()
 
     def read(self, records_max: int, wait_s: float) -> list[Message]:
-        """The next records, only of partitions that are owned; raises InstanceNameInUse where another process takes its place."""
+        """Return the next records, of owned partitions only; raises InstanceNameInUse where another process takes our place."""
         self._orphans.check_owners()
         if self._subscription.refresh_topics():
             self._subscribe()
@@ -131,7 +131,7 @@ class KafkaGroupMember:
         self._join()
 
     def metadata(self) -> object:
-        """The proof of membership that goes into a transaction, as it was last known; safe in any thread.
+        """Return the proof of group membership, as last known, that goes into a transaction; safe in any thread.
 
         Brokers refuse one that is older than the membership. Raises TransactionAborted where there is no membership just now.
         """
@@ -233,7 +233,7 @@ class ElectedMember:
     """A member of a group that shares one topic; joins when it is asked first. For one thread."""
 
     def __init__(self, settings: Settings, group: str, topic: str) -> None:
-        config = client_config.consumer_config(settings, group, "")
+        config = client_config.build_consumer_config(settings, group, "")
         # Whoever has no name of its own leaves the group when it ends, and need not be waited for.
         self._config = {name: value for name, value in config.items() if name != "group.instance.id"}
         self._topic, self._group = topic, group

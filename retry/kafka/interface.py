@@ -111,13 +111,13 @@ class Log(Protocol):
     """Topics with transactions and consumer groups, as one worker reaches them."""
 
     def writer(self, name: str, *, compressing: bool = False) -> TransactionalProducer:
-        """A producer of this deployment whose transactional id ends in `name`; not opened yet.
+        """Make a producer of this deployment whose transactional id ends in `name`; return the producer before it is opened.
 
         A `compressing` one is for records that their topics take only compressed.
         """
 
     def follower(self) -> PartitionReader:
-        """A reader outside every group."""
+        """Make a reader of partitions that belongs to no consumer group."""
 
     def join_group(
         self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True

@@ -50,7 +50,7 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port on loopback that nobody listens on just now; never the same one twice in a process."""
+    """Find a port on loopback that nobody listens on just now; never return a port twice in one process."""
     while True:
         with socket.socket() as probe:
             probe.bind((HOST, 0))
@@ -62,7 +62,10 @@ def free_port() -> int:
 
 
 def make_cluster_id() -> str:
-    """16 random bytes in base64 as Kafka has it; a leading dash would be taken for an option."""
+    """Make a random cluster id: 16 bytes in base64, as Kafka has it.
+
+    The id never begins with a dash, which would be taken for an option.
+    """
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 
 

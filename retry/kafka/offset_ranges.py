@@ -52,7 +52,7 @@ class ReadableEnd(NamedTuple):
 
 
 def partitions_of(admin: AdminClient, reads: Callable[[str], bool], within_s: float) -> list[Partition]:
-    """The partitions of all topics that `reads` says yes to; raises KafkaException where one's are not known."""
+    """List the partitions of all topics that `reads` accepts; raises KafkaException where those of a topic are not known."""
 
     def query_cluster(left_s: float) -> list[Partition]:
         topics = {name: about for name, about in admin.list_topics(timeout=left_s).topics.items() if reads(name)}
@@ -79,7 +79,7 @@ def find_spans_since(admin: AdminClient, topic: str, partitions: Iterable[int], 
 
 
 def find_spans_between(admin: AdminClient, topic: str, partitions: Iterable[int], from_ms: int, to_ms: int) -> list[Span]:
-    """Spans of all partitions, each from the first record of `from_ms` or later to before the first one of after `to_ms`."""
+    """Find the span of each partition, from its first record at `from_ms` or later to before its first record after `to_ms`."""
     spans = find_spans_since(admin, topic, partitions, from_ms)
     stops = _offsets(admin, topic, [span.partition for span in spans], OffsetSpec.for_timestamp(max(0, to_ms + 1)))
     return [span._replace(stop=stops[span.partition] if stops[span.partition] >= 0 else span.stop) for span in spans]
@@ -95,17 +95,17 @@ def ends(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int,
 
 
 def find_stable_offsets(admin: AdminClient, partitions: Iterable[Partition], within_s: float = _LOOK_S) -> dict[Partition, int]:
-    """The offsets at which readers of committed records end now; without those that got no answer within a few seconds."""
+    """Find where readers of committed records end now, by partition; omit partitions without an answer within `within_s`."""
     return find_offsets_at(admin, partitions, OffsetSpec.latest(), within_s)
 
 
 def find_first_offsets(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """The offsets of their first records; without those that got no answer within a few seconds."""
+    """Find the offset of each partition's first record; omit partitions without an answer within a few seconds."""
     return find_offsets_at(admin, partitions, OffsetSpec.earliest(), _LOOK_S)
 
 
 def find_end_offsets(admin: AdminClient, partitions: Iterable[Partition], within_s: float = _LOOK_S) -> dict[Partition, int]:
-    """The offsets behind their last records, undecided ones included; without those that got no answer in that time."""
+    """Find the offset behind each partition's last record, decided or not; omit partitions without an answer in `within_s`."""
     return find_offsets_at(admin, partitions, OffsetSpec.latest(), within_s, IsolationLevel.READ_UNCOMMITTED)
 
 
@@ -113,7 +113,7 @@ def find_offsets_at(
     admin: AdminClient, partitions: Iterable[Partition], spec: OffsetSpec, within_s: float,
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> dict[Partition, int]:
-    """Offsets of many partitions at once, for readers of committed records; without those that got no answer in that time.
+    """Find offsets of many partitions at once, for readers of committed records; omit partitions without an answer in time.
 
     Where a moment is asked for behind which there is no record, the client says -1, which is left out.
     """
@@ -171,7 +171,7 @@ def _offsets(
 def read_batches(
     config: Config, spans: Collection[Span], deadline: Deadline | None = None, records_max: int | None = None
 ) -> Iterator[list[Message]]:
-    """The committed records of some spans, no further than to a deadline; memory does not grow with their number.
+    """Yield the committed records of some spans in batches, up to a deadline; memory does not grow with the number of records.
 
     Each span gives its first `records_max` records. Raises TopicsInvalid where a topic cannot be read, or nothing came for 30 s.
     """

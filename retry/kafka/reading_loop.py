@@ -66,7 +66,7 @@ class ReadingLoop:
         self._is_idle = False
 
     def read(self, records_max: int, wait_s: float) -> list[Message]:
-        """The next records, and errors that the caller decides about, in their order."""
+        """Return the next records, and the errors that the caller decides about, in their order."""
         messages = self._gather_messages(records_max, wait_s)
         passing = [m for m in messages if (error := m.error()) is not None and not self._decides(error)]
         if passing:

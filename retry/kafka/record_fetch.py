@@ -49,24 +49,30 @@ class OffsetRun:
         return TopicPartition(self.topic, self.partition, self.missing[0])
 
     def records_max(self) -> int:
-        """How many records may come at once: no more than lie between what is missing."""
+        """Compute how many records to read at once, at most: the first to the last missing offset; 0 where none is missing."""
         return min(_RECORDS_MAX, self.missing[-1] - self.missing[0] + 1) if self.missing else 0
 
     def take_record(self, message: Message) -> None:
-        """Reading has come to this record, so what is wanted before it is not there."""
+        """Keep a record that was read, if its offset is missing; missing offsets before the record are gone."""
         offset = message.offset() or 0
         self._pass(offset)
         if self.missing and self.missing[0] == offset:
             self.results[self.missing.popleft()] = message
 
     def reach_end(self, offset: int, end: int) -> None:
-        """Reading has come to the end of what is committed; behind it nobody knows yet, up to the end of all there is."""
+        """Note that reading has come to the end of the committed records at `offset`; missing offsets before that one are gone.
+
+        Those from `end` on, the end of all records, are gone too; what lies between the two nobody knows yet.
+        """
         self._pass(offset)
         self.results.update({late: GONE for late in self.missing if late >= end})
         self.missing.clear()
 
     def skip_out_of_range(self) -> None:
-        """The next offset is outside what is there: deleted just now, or beyond the end, where all that follow are too."""
+        """Note that the next missing offset is gone, since brokers say it is out of range.
+
+        The record was deleted just now; or the offset is beyond the end, and then all missing offsets behind are gone too.
+        """
         while self.missing:
             offset = self.missing.popleft()
             self.results[offset] = GONE
@@ -79,9 +85,9 @@ class OffsetRun:
 
 
 def split_at_holes(offsets: list[int], hole_records: int = HOLE_RECORDS) -> Iterator[list[int]]:
-    """Sorted offsets, cut at large holes.
+    """Split sorted offsets into runs, cut at holes of more than `hole_records`; yield each run.
 
-    >>> list(runs([1, 2, 100, 5_000]))
+    >>> list(split_at_holes([1, 2, 100, 5_000]))
     [[1, 2, 100], [5000]]
     """
     run: list[int] = []
@@ -119,7 +125,7 @@ class RecordFetcher:
         self._errors, self._refused = ErrorLog(), RefusedHeaders(config)
 
     def fetch(self, wanted: Collection[RecordLocation], deadline_s: float = 10.0) -> dict[RecordLocation, Message | str]:
-        """The record at each (topic, partition, offset), or the word that says why there is none.
+        """Return the record at each (topic, partition, offset), or the word that says why there is none.
 
         `source_gone`: deleted, compacted away, undone, beyond the end, or its topic is missing. `source_unreadable`: no right to
         read it, not committed yet, or no answer by the deadline. All are held at once. Those with too many headers are

@@ -107,7 +107,7 @@ class BatchSizeLimits:
         return _bytes(e) >= self._bytes_max.get(e.destination, 1 << 62)
 
     def note_refused(self, together: Iterable[Entry]) -> None:
-        """Topics refused these, some of them together: half as much from now on."""
+        """Halve, from now on, how many bytes may go at once to each topic that refused some of the entries together."""
         sizes: dict[str, int] = {}
         for e in together:
             sizes[e.destination] = sizes.get(e.destination, 0) + _bytes(e)
@@ -164,7 +164,7 @@ Ask = Callable[[set[str]], Mapping[str, TopicLimits]]
 
 
 def find_cause(error: KafkaError) -> RefusedFor | None:
-    """Kind of fault of a record that was refused with this error; None where the whole topic refuses."""
+    """Find why a record was refused with an error: its size, time or content; None where the whole topic refuses."""
     if error.code() in _TOO_LARGE:
         return RefusedFor.SIZE
     if error.code() == KafkaError.INVALID_TIMESTAMP:
@@ -283,7 +283,7 @@ class RecordLimits:
 
 
 def measure_batch(e: Entry) -> int:
-    """How large the batch is in which a record goes alone and uncompressed; brokers hold that against `max.message.bytes`."""
+    """Compute the bytes of a batch with one record alone, uncompressed; brokers hold that against `max.message.bytes`."""
     body = len(_FIXED_BYTES) + _measure_field(e.key) + _measure_field(e.value) + _measure_varint(len(e.headers))
     body += sum(_measure_field(name.encode()) + _measure_field(value) for name, value in e.headers)
     return BATCH_HEADER_BYTES + _measure_varint(body) + body

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from retry import clock
 from retry.errors import BrokersUnreachable, RecordUnwritten
 from retry.kafka import authorization, client_config
-from retry.kafka.client_config import Config, asking_config, connect_admin
+from retry.kafka.client_config import Config, build_asking_config, connect_admin
 from retry.kafka.closing import discard_queued, flush
 from retry.settings import Settings
 
@@ -31,7 +31,7 @@ def send_records(settings: Settings, topic: str, records: Iterable[tuple[bytes, 
     refused: list[str] = []
     # As the Java client does: whoever else writes the same keys finds the same partitions.
     own = {"linger.ms": 5, "partitioner": "murmur2_random", "message.timeout.ms": 20_000}
-    producer = client_config.make_producer({**asking_config(settings), **own})
+    producer = client_config.make_producer({**build_asking_config(settings), **own})
     count = 0
 
     def note_delivery(error: KafkaError | None, _message: object) -> None:

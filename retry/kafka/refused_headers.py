@@ -67,7 +67,7 @@ class UnreadableHeaders:
         self.key, self.value, self.timestamp, self._bytes = record.key, record.value, record.timestamp, len(record)
 
     def headers(self) -> list[tuple[str, bytes | None]]:
-        """Raises SystemError, as the client does of a name that is no UTF-8."""
+        """Raise SystemError, as the client does for a header name that is not UTF-8."""
         raise SystemError("headers that the client cannot read")
 
     def __len__(self) -> int:

@@ -36,7 +36,7 @@ OF_MEMBERS = (
 
 
 def translate_error(error: KafkaException) -> TransactionFailed:
-    """The error in our terms. What is not known to be harmless counts as a commit in doubt."""
+    """Return a Kafka error as one of this service. An error that is not known to be harmless counts as a commit in doubt."""
     reason: KafkaError = error.args[0]
     if reason.code() in _FENCED:
         return ProducerFenced(str(reason))
@@ -191,7 +191,7 @@ class Rehearsal:
         self._producer, self._limits, self._now_ms, self._anchor = producer, limits, now_ms, anchor
 
     def attempt(self, records: list[RehearsedRecord], deadline: Deadline) -> RehearsalResult:
-        """Who is refused first, which keeps the rest from being sent."""
+        """Try records in a transaction that never commits; return which is refused first: then the rest is not sent."""
         # The transaction before it was undone.
         answers, self._client = _Answers(), self._producer.renew_client()
         self._producer.begin()
@@ -263,7 +263,7 @@ class _Answers:
         return {n: error for n, error in self.refused.items() if error.code() not in NO_RECORD_AT_FAULT and n not in suspected}
 
     def list_suspects(self) -> list[Suspects]:
-        """Who was refused together, where the client does not tell who is to blame."""
+        """List the records that were refused together, where the client does not tell which of them is to blame."""
         return [
             Suspects(frozenset(positions), self.refused[positions[0]])
             for place, positions in self._together.items()

@@ -71,8 +71,7 @@ class SweepProducers:
         self._lock, self._opening = threading.Lock(), threading.Lock()
 
     def open(self) -> None:
-        """Fence this worker's own past, and end the transactions that it left open; raises TransactionFailed where none opened.
-        """
+        """Open the producers: fence this worker's past, end transactions it left. Raises TransactionFailed where none opened."""
         with self._opening:
             failed = None
             for producer in () if self.is_any_open() else self._all:
@@ -90,7 +89,7 @@ class SweepProducers:
 
     @contextmanager
     def borrow_producer(self) -> Iterator[SweepProducer | None]:
-        """One that is free, until the end of the block; None where each of them is in use, or cannot be opened yet."""
+        """Lend a free producer until the end of the `with` block; None where each is in use or cannot be opened yet."""
         for producer in self._all:
             if self._claim_producer(producer):
                 try:
@@ -111,7 +110,7 @@ class SweepProducers:
         return any(producer.is_open for producer in self._all if producer is not but)
 
     def trouble(self) -> str:
-        """Why nothing can be sent just now; empty where one of them is open."""
+        """Return why nothing can be sent just now; an empty text where a producer is open."""
         return "" if self.is_any_open() else "no transactional producer could be opened yet"
 
     def close(self) -> None:
@@ -211,7 +210,7 @@ class _Producer:
         return self._client.is_silent()
 
     def commit(self) -> None:
-        """Prove that what it touched is this worker's, then commit; raises TransactionAborted where it is not, or is late."""
+        """Prove that touched shards are this worker's, then commit; raises TransactionAborted where they are not, or too late."""
         # Before the proof: whoever has a shard after it must find these records.
         deadline = clock.Deadline(_ARRIVE_S)
         while not self.await_arrival(_SILENT_S):

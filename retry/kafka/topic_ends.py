@@ -154,7 +154,7 @@ class StartupBacklog:
         return f"what was there at the start is taken in first: {left}"
 
     def check_backlog(self) -> None:
-        """See how far it has come, every half second."""
+        """Measure, every half second at most, how much of what was there at the start is left to take in."""
         if self._folded is not None or not self._asking.is_due():
             return
         try:
@@ -208,7 +208,7 @@ def read_newest_records(settings: Settings, topic: str, partition_max: Callable[
     there are. Raises TopicsInvalid, BrokersUnreachable.
     """
     # A client of its own for each reading: one that lives long can lose its brokers; see `retry.kafka.cluster`.
-    admin, reader = client_config.connect_admin(settings), client_config.reader_config(settings)
+    admin, reader = client_config.connect_admin(settings), client_config.build_reader_config(settings)
     about = topics.describe(admin, [topic]).get(topic)
     if about is None:
         return

@@ -59,12 +59,12 @@ class TopicNames(NamedTuple):
 
 
 def build_topic_names(app_id: str) -> TopicNames:
-    """Every name that `app_id` prefixes."""
+    """Build the names of all topics that `app_id` prefixes."""
     return TopicNames(*(f"{app_id}-{part}" for part in _PARTS))
 
 
 def list_internal_topics(app_id: str) -> set[str]:
-    """The service's own topics that nobody's letters are read from or sent to."""
+    """List the service's own topics, from which no team's letters are read and to which none are sent."""
     own = build_topic_names(app_id)
     return {own.changelog, own.outcomes, own.lineage, own.calls, own.parked_timers, own.discarded, own.audit, own.notes,
             own.positions}  # fmt: skip
@@ -202,7 +202,7 @@ def check_these(admin: AdminClient, changelog: str, wanted: Sequence[str]) -> di
 
 
 def choose_timer_topics(admin: AdminClient, own: TopicNames) -> TopicNames:
-    """The names to park timers by: as before where a deployment was made without a topic of theirs."""
+    """Choose the topic names for parking timers: timers go to the topic of parked letters where they have none of their own."""
     if own.parked_timers in describe(admin, [own.parked_timers], optional=True):
         return own
     log.warning(
@@ -274,12 +274,12 @@ def read_retention_ms(admin: AdminClient, topics: Iterable[str]) -> dict[str, in
 
 
 def record_bytes_max(described: Described) -> int:
-    """How large a record this topic takes, its headers included."""
+    """Compute how many bytes a record for a topic may have, its headers included."""
     return int(described.config.get("max.message.bytes", _BYTES_MAX)) - _BATCH_OVERHEAD
 
 
 def compute_table_age_max_ms(changelog: Described) -> int:
-    """How old a table may be: an older one may not have seen deletes that compaction has dropped since."""
+    """Compute how old a table may be, in milliseconds: an older one may have missed deletes that compaction has dropped."""
     return min(DELETE_RETENTION_MS, int(changelog.config.get("delete.retention.ms", "0"))) // 2
 
 

@@ -43,7 +43,7 @@ class TransactionPace:
                 self._shrink(min(self.bytes_max, size or self.bytes_max) // 2, now_s)
 
     def note_commit(self, begun_s: float, size: int) -> None:
-        """A transaction of so many bytes, about, was committed."""
+        """Note that a transaction of about `size` bytes was committed, and adapt how large the next ones may be."""
         now_s = clock.monotonic_s()
         took_s = now_s - begun_s
         with self._lock:

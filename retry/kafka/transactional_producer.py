@@ -51,7 +51,7 @@ class KafkaTransactionalProducer:
         self._queued, self._is_unclean = 0, False
 
     def open(self, within_s: float = _OPEN_S) -> None:
-        """Fence every earlier producer with this id and end the transaction that it left open; raises TransactionFailed."""
+        """Open the producer: fence earlier ones with the same id, end their open transaction; raises TransactionFailed."""
         try:
             self._insist(self._producer.init_transactions, Deadline(within_s), _ASKED_FIRST_S)
         except CommitInDoubt as failed:

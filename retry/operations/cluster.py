@@ -47,10 +47,10 @@ class Cluster:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.names = settings, topics.build_topic_names(settings.app_id)
-        self.admin, self.reader = client_config.connect_admin(settings), client_config.reader_config(settings)
+        self.admin, self.reader = client_config.connect_admin(settings), client_config.build_reader_config(settings)
 
     def inspector(self, registry: Registry, cluster_id: str | None = None, fetch: Fetch | None = None) -> Inspector:
-        """Decides as a worker on this cluster would; the service's own topics need not exist yet.
+        """Build an `Inspector`, which decides as a worker on the cluster would; the service's own topics need not exist yet.
 
         Args:
           fetch: gets the records that pointer letters name; by default from these brokers.
@@ -101,7 +101,7 @@ class Cluster:
         return [span._replace(start=max(span.start, starts[span.topic, span.partition])) for span in spans]
 
     def read_letters(self, part: LetterRange) -> Iterator[list[Any]]:
-        """Read the committed letters of a part of a topic, in batches; raises as `spans` and `with_refused_headers`."""
+        """Read the committed letters of a part of a topic, in batches; raises as `spans` and `read_first_records`."""
         spans = self.spans(part)
         if part.limit is not None and part.from_offset is None:
             return read_first_records(self.reader, self.cut_to_newest(spans, part.limit))

@@ -42,7 +42,7 @@ def open_writer(settings: Settings, admin: AdminClient, *written: str) -> Iterat
     if gone := authorization.list_missing_rights(admin, rights):
         raise authorization.build_right_missing(*gone)
     name = f"{settings.app_id}-control-{secrets.token_hex(8)}"
-    writer = KafkaTransactionalProducer(client_config.producer_config(settings, name))
+    writer = KafkaTransactionalProducer(client_config.build_producer_config(settings, name))
     try:
         writer.open()
         yield writer
@@ -67,7 +67,7 @@ class ShardNumbers:
         if described is None:
             raise TopicsInvalid([f"{self.topic} is missing"], "retry topics create")
         self.count, self.record_bytes_max = described.partitions, topics.record_bytes_max(described)
-        self._clock = BrokerClock(client_config.asking_config(settings), self.topic)
+        self._clock = BrokerClock(client_config.build_asking_config(settings), self.topic)
 
     def put_control_record(self, key: bytes, value: bytes | None, told: tuple[bytes, bytes] | None = None) -> None:
         """Put a control record into every partition, or delete it there: all of them or none.
@@ -117,7 +117,7 @@ class ShardNumbers:
     def follower(self) -> KafkaPartitionReader:
         """Begin to follow each partition from where it ends now."""
         ends = offset_ranges.ends(self.admin, self.topic, range(self.count))
-        reader = KafkaPartitionReader(client_config.reader_config(self.settings))
+        reader = KafkaPartitionReader(client_config.build_reader_config(self.settings))
         for partition, offset in ends.items():
             reader.follow_partition(self.topic, partition, offset)
         return reader
@@ -130,7 +130,7 @@ class ShardNumbers:
         """
         found: list[dict[bytes, bytes]] = [{} for _ in range(self.count)]
         spans = offset_ranges.find_readable_spans(self.admin, self.topic, range(self.count)).values()
-        for messages in offset_ranges.read_batches(client_config.reader_config(self.settings), spans):
+        for messages in offset_ranges.read_batches(client_config.build_reader_config(self.settings), spans):
             for message in messages:
                 key, value = message.key() or b"", message.value()
                 if key.startswith(prefixes) and (value is None or not self._passes_over(message, key, value)):
@@ -213,7 +213,7 @@ def resume(shards: ShardNumbers, scope: str, name: str) -> None:
 
 
 def describe_pauses(standing: Mapping[tuple[str, str], Pause]) -> list[dict[str, str | None]]:
-    """Pauses as JSON has them, the oldest first; `told` says in words what each holds back."""
+    """Return pauses as objects for JSON, the oldest first; the field `told` of each says in words what the pause holds back."""
     rows = sorted(standing.items(), key=lambda each: each[1].since_ms)
     return [
         {"scope": scope, "name": name or None, "told": describe_scope(scope, name), "since": iso(pause.since_ms),

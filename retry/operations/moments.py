@@ -9,7 +9,7 @@ from retry import clock
 
 
 def parse_moment_ms(text: str, direction: int = 1) -> int:
-    """Milliseconds since 1970 from an ISO 8601 date and time (UTC where it says no zone), from milliseconds, or from a duration.
+    """Parse an ISO 8601 date and time (UTC where no zone is given), milliseconds or a duration; return milliseconds since 1970.
 
     Args:
       direction: 1 where a duration is counted from now on, -1 where it is so long ago.

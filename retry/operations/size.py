@@ -197,7 +197,7 @@ def slow_down(rate: float, letter_bytes: int) -> float:
 
 
 def estimate_cores(rate: float) -> float:
-    """Cores that a worker keeps busy at a rate in letters a second, interpolated between rates that were measured."""
+    """Estimate how many cores a worker keeps busy at a rate in letters a second, interpolated between measured rates."""
     steady = ((per_s, per_s * figure.value / 1e6) for per_s, figure in STEADY_CPU.items())
     fastest = (DRAIN.value, DRAIN.value * DRAIN_CPU.value / 1e6)
     measured: list[tuple[float, float]] = [(0, IDLE.value / 100), *steady, fastest]
@@ -208,18 +208,18 @@ def estimate_cores(rate: float) -> float:
 
 
 def estimate_memory_mb() -> int:
-    """Resident memory of a worker at its busiest; what waits adds less to it, up to what was measured."""
+    """Return the resident memory in MB of a worker at its busiest; waiting letters add less, up to the number measured."""
     return ceil(max(RSS.value, PEAK_RSS.value * _MIB / _MB))
 
 
 def estimate_disk_bytes(letter_bytes: int) -> float:
-    """Disk of an entry in a table, merged: what it takes beside its letter does not grow with it."""
+    """Estimate the disk space in bytes of one entry in a merged table; the part beside the letter does not grow with it."""
     beside = DISK.value * _MB / MOST_WAITING - LETTER_BYTES
     return letter_bytes + beside
 
 
 def restore_s(waiting: int, letter_bytes: int) -> float:
-    """How long a worker whose disk is lost reads until it is ready."""
+    """Estimate how many seconds a worker that lost its disk reads until it is ready."""
     per_s = MOST_WAITING / (RESTORE.value - RESTART.value)
     return RESTART.value + waiting / slow_down(per_s, letter_bytes)
 

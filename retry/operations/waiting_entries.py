@@ -66,7 +66,7 @@ def _fold_spans(settings: Settings, spans: Collection[Span]) -> Iterator[Table]:
         tempfile.TemporaryDirectory(prefix="retry-letters-") as scratch,
         closing(RocksTable(Path(scratch) / "table", Identity("", "", 0), Memory(_MEMORY_BYTES))) as table,
     ):
-        for records in offset_ranges.read_batches(client_config.reader_config(settings), spans):
+        for records in offset_ranges.read_batches(client_config.build_reader_config(settings), spans):
             unreadable = table.apply_records([(record.key(), record.value()) for record in records], 0, 0)  # type: ignore[misc]
             if unreadable:
                 at = {record.key(): record for record in records}

@@ -80,7 +80,7 @@ class Registry:
         return target in self._permitted.get(team, ())
 
     def list_routes(self) -> list[Route]:
-        """Every route but the default: the exact ones, then the patterns, each in file order."""
+        """List every route but the default: the exact ones first, then the patterns, each in file order."""
         return [*self.exact.values(), *(route for _, route in self.patterns)]
 
     def subscription(self) -> list[str]:
@@ -92,7 +92,10 @@ class Registry:
         return set().union(*self._permitted.values())
 
     def retry_targets(self) -> set[str]:
-        """Every topic that a letter may be retried in. Only those that a letter decides on may be parked in as well."""
+        """List every topic that a letter may be retried in.
+
+        Only those that a letter decides on may be parked in as well.
+        """
         return set().union(*(route.retry_targets() for route in self.list_routes()))
 
     def retry_targets_by_team(self) -> dict[str, set[str]]:
@@ -118,7 +121,10 @@ class Registry:
         return self._parking_teams.get(topic)
 
     def permits_parking(self, dead_letters: str, topic: str) -> bool:
-        """Whether letters of a dead-letter topic may rest in a topic: only its own team's do where the file names it."""
+        """Whether letters of a dead-letter topic may be parked in a topic.
+
+        Where the policy file names the topic for parking, only letters of its own team may; any other topic takes all letters.
+        """
         team = self.parking_team(topic)
         return team is None or not self.reads_topic(dead_letters) or self.route(dead_letters).team == team
 

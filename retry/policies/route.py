@@ -153,7 +153,7 @@ class Route:
         return None if maybe else plan
 
     def plans(self) -> Iterator[RetryPlan]:
-        """Every plan that a letter of this route may get."""
+        """Yield every retry plan that a letter of this route may get."""
         yield self.default_plan
         yield from (rule.plan for rule in self.rules)
 

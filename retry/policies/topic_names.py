@@ -43,7 +43,7 @@ def find_topic_fault(name: str) -> str | None:
 def strip_anchors(written: str) -> str:
     r"""Strip a pattern of the anchors that it has anyhow: a pattern always matches whole names.
 
-    >>> pattern_body(r"^payments\..*\.DLT$")
+    >>> strip_anchors(r"^payments\..*\.DLT$")
     'payments\\..*\\.DLT'
     """
     body = written.removeprefix("^")
@@ -153,7 +153,7 @@ class Template:
 def read_template(written: str | None, pattern: re.Pattern[str] | None = None) -> Template | None:
     """Read the template in a `retry_to`; None where it names one topic, or none.
 
-    >>> template("{group}.retry").fill_name(Failure(consumer_group="billing"), "orders.DLT")
+    >>> read_template("{group}.retry").fill_name(Failure(consumer_group="billing"), "orders.DLT")
     'billing.retry'
     """
     if written is None or not needs_letter(written):
@@ -178,8 +178,8 @@ def find_template_fault(written: str) -> str | None:
     return None
 
 
-def count_groups_needed(written: str) -> int:
-    """How many groups a template expects of the pattern; 0 where it names none."""
+def find_highest_group(written: str) -> int:
+    """Return how many groups a template expects of the pattern; 0 where the template names none."""
     return max((int(word) for word in _PART.split(written)[1::2] if word.isdigit()), default=0)
 
 

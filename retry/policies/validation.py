@@ -11,7 +11,7 @@ from msgspec import UNSET
 from retry.policies.schema import Overrides, Pattern, Team, Topic
 from retry.policies.topic_names import (
     ORIGIN,
-    count_groups_needed,
+    find_highest_group,
     find_pattern_fault,
     find_template_fault,
     find_topic_fault,
@@ -149,7 +149,7 @@ def _check_allowed(document: Document, each: TopicSection, team: Team) -> None:
 
 
 def _check_completed(document: Document, each: TopicSection, path: str, written: str) -> None:
-    compiled, needed = each.compiled, count_groups_needed(written)
+    compiled, needed = each.compiled, find_highest_group(written)
     if needed > (compiled.groups if compiled else 0):
         has = f"has {compiled.groups}" if compiled else "is no pattern"
         document.reject_path(path, f"{{{needed}}} is group {needed} of a pattern, but dead_letters of {each.path} {has}")

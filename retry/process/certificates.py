@@ -51,10 +51,11 @@ FOR_EVER = Validity(0.0, math.inf)
 
 
 def choose_delay_s(left_s: float, drawn: float) -> float:
-    """How long a process waits before it uses new files: at most five minutes, and a quarter of what its certificate has left;
-    `drawn`, from 0 to 1, differs by process.
+    """Choose how many seconds a process waits before it uses new files.
 
-    >>> delay_s(math.inf, 0.5), delay_s(60.0, 0.5), delay_s(-1.0, 0.5)
+    At most five minutes, and at most a quarter of what its certificate has left; `drawn`, from 0 to 1, differs by process.
+
+    >>> choose_delay_s(math.inf, 0.5), choose_delay_s(60.0, 0.5), choose_delay_s(-1.0, 0.5)
     (150.0, 7.5, 0.0)
     """
     return drawn * max(0.0, min(_DELAY_S_MAX, left_s / _PARTS_OF_WHAT_IS_LEFT))
@@ -173,7 +174,7 @@ _EVERY_S = 5.0
 
 @contextmanager
 def renew_on_change(settings: Settings, would_start: Callable[[AdminClient], object]) -> Iterator[CertificateWatch]:
-    """Around all that a process does: it is begun anew when the files that its clients read are others, and can be used.
+    """Watch the files that clients read during the `with` block; begin the process anew when they change and can be used.
 
     `would_start` sees whether this command would start now, as whom the files say; it raises what says why not.
     """

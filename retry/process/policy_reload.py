@@ -77,7 +77,7 @@ class PolicyFile:
         self._looking = clock.Interval(_EVERY_S)
 
     def request_reload(self) -> None:
-        """Have it read again at the next look, whether it has changed or not; safe in a signal handler."""
+        """Ask to read the policy file again at the next look, whether it has changed or not; safe in a signal handler."""
         self._asked.set()
 
     def refresh_registry(self, use: OnPolicies) -> None:

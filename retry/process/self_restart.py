@@ -54,11 +54,11 @@ class SelfRestart:
             stop()
 
     def told_to_end(self) -> None:
-        """Somebody else has told this process to end: it stays ended."""
+        """Note that somebody else has told this process to end: it does not begin anew."""
         self._told = True
 
     def told_by_signals(self) -> asyncio.Event:
-        """Is set on SIGTERM, on SIGINT, and when this process is to begin anew; to be called on its event loop."""
+        """Return an event set on SIGTERM, on SIGINT, and when this process is to begin anew; call on the event's own loop."""
         told, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def end() -> None:
@@ -72,7 +72,7 @@ class SelfRestart:
 
     @contextmanager
     def at_the_end(self) -> Iterator[None]:
-        """Around all that a process does: begin anew after it where that was asked for, and nothing has failed."""
+        """Begin the process anew after the `with` block, where that was asked for and nothing has failed."""
         self._given = frozenset(_list_inherited_files())
         # What registers first is called last.
         atexit.register(self._restart_if_asked)

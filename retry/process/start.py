@@ -98,7 +98,7 @@ def claim_directory(data_dir: Path) -> None:
 
 
 def find_instance(settings: Settings) -> str:
-    """The stable name of whoever runs on this data directory, even after the directory was lost."""
+    """Find the stable name of the process that runs on this data directory, even after the directory was lost."""
     place = f"{socket.gethostname()}:{settings.data_dir.absolute()}"
     return settings.instance or hashlib.sha256(place.encode()).hexdigest()[:16]
 
@@ -165,7 +165,7 @@ _OLDER = (
 
 
 def make_codec(settings: Settings, admin: AdminClient, instance: str = "") -> envelope_codec.EnvelopeCodec:
-    """Make the codec of envelopes, sealed where the settings name keys.
+    """Make the codec that writes and reads envelopes, the stored form of entries; it seals them where the settings name keys.
 
     The name of a worker, `instance`, may be known from before it was upgraded; it is empty for who is none. Raises
     SettingsInvalid where the file cannot be used or a worker is of an earlier version, RightMissing where this user may not know.

@@ -37,7 +37,7 @@ class Keys(NamedTuple):
 
 
 def parse(text: str) -> Keys:
-    """The keys of a file without empty lines and comments; raises SettingsInvalid, which repeats nothing of what is no key."""
+    """Parse the keys of a file, past blank lines and comments; raises SettingsInvalid, which repeats nothing that is no key."""
     lines = [line for _, line in number_lines(text)]
     seals = not lines or lines[0] != _PLAIN
     by_id: dict[str, bytes] = {}

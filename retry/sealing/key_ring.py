@@ -67,7 +67,10 @@ class KeyRing:
         return self._generation
 
     def seal(self, content: bytes, bound: bytes) -> Sealed | None:
-        """Seal bytes, or None where the file says so. Nobody opens them as those of anything but `bound`, which is not sealed."""
+        """Seal bytes, which open only together with the same `bound`; return None where the key file asks for no sealing.
+
+        What is in `bound` is not sealed itself.
+        """
         now_s = clock.monotonic_s()
         if now_s >= self._look_at_s:
             self._reload_keys(now_s)
@@ -84,7 +87,7 @@ class KeyRing:
         return key.key_id, key.wrapped, nonce, key.cipher.encrypt(nonce, content, bound)
 
     def open(self, key_id: str, wrapped: bytes, nonce: bytes, content: bytes, bound: bytes) -> bytes:
-        """The bytes that were sealed; raises SealUnopened: the file has no such key, or what was sealed was something else.
+        """Return the bytes that were sealed; raises SealUnopened where the file lacks the key, or something else was sealed.
 
         A key that was taken out of the file opens until somebody asks for `keys` or `generation`.
         """
@@ -96,7 +99,7 @@ class KeyRing:
             raise SealUnopened(key_id, why) from error
 
     def digests(self, content: bytes) -> list[str]:
-        """Fingerprints of something by each key of the file, in its order: the key's id, a colon, and hexadecimal digits."""
+        """Compute a fingerprint of content by each key of the key file, in its order: key id, a colon, hexadecimal digits."""
         return [f"{key_id}:{_hash_content(key, content)}" for key_id, key in self.keys.by_id.items()]
 
     def _reload_keys(self, now_s: float) -> None:

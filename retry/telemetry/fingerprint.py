@@ -58,7 +58,7 @@ _known: dict[tuple[str | None, bytes | None], str] = {}
 
 
 def compute_fingerprint(exception: str | None, message: str | None) -> str | None:
-    """16 hexadecimal digits for a failure; None where nothing is known of it.
+    """Compute the fingerprint of a failure, 16 hexadecimal digits; None where nothing is known of the failure.
 
     Args:
       exception: class of the root cause, as far as it is known.
@@ -96,7 +96,7 @@ def fold_digits(message: bytes) -> bytes:
 
 
 def find_codes(message: bytes) -> list[slice]:
-    """The places of the error codes in a message, the same for all messages that `fold_digits` makes equal."""
+    """Find the places of the error codes in a message, the same for all messages that `fold_digits` makes equal."""
     codes: list[slice] = []
     folded = message[: _BYTES_MAX + _CODE_BYTES_MAX].lower()
     for word, after in _CODE_WORDS:

@@ -33,7 +33,7 @@ def log_called(calls: Iterable[Called]) -> None:
 
 
 def list_fields(entry: Entry) -> Mapping[str, str | int]:
-    """Fields of a line about an entry: whose it is, where it goes and, of a letter, which it is and the ids of its trace."""
+    """List the log fields of an entry: its team, its target and, of a letter, the source and the ids of its trace."""
     said = dict(entry.headers)
     fields: dict[str, str | int] = {"team": entry.team, "target": entry.destination}
     if source := said.get(SOURCE):

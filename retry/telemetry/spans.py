@@ -41,5 +41,5 @@ class HttpExchange(NamedTuple):
 
 
 def find_traceparent(headers: Mapping[str, str]) -> str:
-    """The header that names a trace, however it is written; empty where there is none."""
+    """Find the value of the header that names a trace, in upper or lower case; empty where there is none."""
     return next((value for name, value in headers.items() if name.lower() == "traceparent"), "")

@@ -49,7 +49,7 @@ class _Ids(IdGenerator):
         self._next, self._any = threading.local(), RandomIdGenerator()
 
     def set_ids(self, ids: tuple[int, int] | None) -> None:
-        """Have the next span of this thread by these ids of trace and span; None for any."""
+        """Set the ids of trace and span that this thread's next span gets; None lets the span draw any."""
         self._next.ids = ids
 
     def generate_trace_id(self) -> int:

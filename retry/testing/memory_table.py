@@ -45,7 +45,7 @@ class MemoryTables:
         self.kept.pop(partition, None)
 
     def copy_table(self, partition: int) -> MemoryTable | None:
-        """A copy of a table, to be put back into `kept` later on, as if its directory was copied away."""
+        """Return a copy of a table, to be put back into `kept` later, as if its directory was copied; None if there is none."""
         return copy.deepcopy(self.kept.get(partition))
 
 
@@ -177,7 +177,7 @@ class MemoryTable:
         return [(key, self._rows[key]) for key in self._between(start, end)[:rows_max]]
 
     def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:  # noqa: ARG002
-        """See `Table.estimate_due`; here every row is counted."""
+        """Estimate what is due, as `Table.estimate_due`; here every row is counted."""
         self._check_readable()
         due = sorted(due_at_ms(key) for key in self._between(FIRST_KEY, END_KEY) for _ in range(blocks.count_entries(key)))
         return DueEstimate(due[0] if due and due[0] <= until_ms[-1] else None, [bisect_right(due, until) for until in until_ms])
@@ -242,7 +242,7 @@ class MemoryTable:
         return self
 
     def bulk_load(self, *, on: bool) -> None:
-        """See `Table.bulk_load`; here nothing is put off."""
+        """Do nothing: nothing is put off here, unlike in `Table.bulk_load`."""
 
     def close(self) -> None:
         """Do nothing: there are no files and no locks to let go of."""

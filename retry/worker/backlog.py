@@ -37,7 +37,7 @@ class BacklogGauges:
         self._gone_at_ms: dict[str, int] = {}
 
     def look_ahead(self) -> None:
-        """See what is due soon."""
+        """Count the entries that are due soon, and note how long ago the oldest one was due."""
         now_ms, shards = clock.wall_ms(), self._shards()
         until_ms, found = [now_ms + within for within in _WITHIN_MS.values()], []
         for shard in shards:
@@ -50,7 +50,10 @@ class BacklogGauges:
         self._oldest_s = max(0, now_ms - first_ms) / 1_000
 
     def look_back(self) -> None:
-        """See how old the letters are that wait; raises KafkaException or TimeoutError where no broker told of their topics."""
+        """Find the oldest waiting letter of each topic, and note when Kafka deletes it.
+
+        Raises KafkaException or TimeoutError where no broker told of the topics.
+        """
         oldest_ms: dict[str, int] = {}
         shards = self._shards()
         for shard in shards:
@@ -74,7 +77,7 @@ class BacklogGauges:
         return {key: float(count) for key, count in found.items()}
 
     def oldest_s(self) -> float:
-        """How long ago the oldest entry was due when that was last looked at; 0 where none was."""
+        """Return how many seconds ago the oldest entry was due at the last look; 0 where none was due."""
         return self._oldest_s
 
     def retention_left_s(self) -> dict[str, float]:

@@ -52,7 +52,7 @@ from retry.telemetry.metrics import Metrics
 from retry.telemetry.spans import HttpExchange, find_traceparent
 from retry.worker import passed_letters, worker_status
 from retry.worker.backlog import BacklogGauges, UnreadLetters
-from retry.worker.consumer_lag_samples import LagSamples, find_place
+from retry.worker.consumer_lag_samples import LagSamples, choose_shard
 from retry.worker.context import Context, connect, open_tables, refuse_another_changelog, refuse_emptied_policies
 from retry.worker.engine import Engine
 from retry.worker.parked_letters import ParkedLetters, ParkedReferences
@@ -97,7 +97,7 @@ def build(
     settings: Settings, *, adopt: bool = False, make_sources: MakeSources = entry_source.none, metrics: Metrics | None = None,
     backlog: StartupBacklog | None = None, allow_empty: bool = False,
 ) -> Engine:  # fmt: skip
-    """The engine of one worker, its topics checked, its data directory locked, its clients connected.
+    """Build the engine of one worker: check its topics, lock its data directory, and connect its clients.
 
     Args:
       adopt: whether to begin with a changelog that is not the one that was there before; else that raises ChangelogReplaced.
@@ -130,7 +130,7 @@ def build(
     return Engine(
         letters=intake.consumer, shards=delivery.shards, recent=intake.lineages, policies=context.policies, use=on_policies,
         metrics=context.metrics,
-        skew=TrustedClock(BrokerClock(client_config.asking_config(settings), context.names.changelog).now_ms),
+        skew=TrustedClock(BrokerClock(client_config.build_asking_config(settings), context.names.changelog).now_ms),
         looks=[context.identity.check_changelog, *([backlog.check_backlog] if backlog else [])],
         ends=context.find_stable_offsets,
         # Sweeps may be far apart, and none is missed before its time.
@@ -140,7 +140,7 @@ def build(
 
 
 def demand_startable(settings: Settings, admin: AdminClient) -> None:
-    """See that a worker of these settings starts now, as far as files and the rights of whom `admin` is say.
+    """Check that a worker with these settings can start now, as far as files tell, and the rights of the user of `admin`.
 
     Raises SettingsInvalid, PolicyFileInvalid, or RightMissing where a vital one is.
     """
@@ -157,7 +157,7 @@ def build_intake(
     positions = ReadPositions(context.log, names.positions)
     recent, ramped = RecentLineages(settings.lineages), RampedLineages(settings.lineages)
     lineages = LineageFollower(context.log, names.lineage, context.partitions[names.lineage], recent, positions, ramped)
-    fetcher = RecordFetcher(client_config.reader_config(settings))
+    fetcher = RecordFetcher(client_config.build_reader_config(settings))
     consumer = LetterConsumer(
         context.log, f"intake-{context.instance}", names.intake_group, entry_source.list_subscription(registry, sources),
         _intake(context, lineages, fetcher, home, registry, entry_builder, sources),
@@ -188,7 +188,7 @@ def build_delivery(
     settings, names = context.settings, context.names
     shards_in_all = context.changelog.partitions
     targets = TargetProbe(context.admin)
-    compressed = client_config.compresses(client_config.producer_config(settings, ""))
+    compressed = client_config.compresses(client_config.build_producer_config(settings, ""))
     record_limits = RecordLimits(targets.ask_limits, compressed=compressed)
     timers = topics.choose_timer_topics(context.admin, names)
     admission = Admission(
@@ -214,7 +214,7 @@ def build_delivery(
 
 
 def _parked_letters(context: Context) -> ParkedLetters:
-    reader, outcomes = client_config.reader_config(context.settings), context.names.outcomes
+    reader, outcomes = client_config.build_reader_config(context.settings), context.names.outcomes
     references = ParkedReferences(context.admin, reader, outcomes, lambda: context.partitions[outcomes])
     fetch, topic_ids = RecordFetcher(reader).fetch, TopicIds(context.admin).fetch_ids
     return ParkedLetters(fetch, topic_ids, lambda: context.policies.registry, references.prove_claims, context.names.discarded)
@@ -225,7 +225,9 @@ def _passed_letters(context: Context) -> PassedLetters:
         # By the policy file that counts when it is asked.
         return context.policies.registry.list_group_topics()
 
-    return passed_letters.build_passed_letters(read_consumer_groups, context.admin, client_config.reader_config(context.settings))
+    return passed_letters.build_passed_letters(
+        read_consumer_groups, context.admin, client_config.build_reader_config(context.settings)
+    )
 
 
 def _webhooks(context: Context, parking: TopicNames) -> WebhooksInFlight:
@@ -264,7 +266,7 @@ def housekeeping(context: Context, delivery: DeliverySide, unread: UnreadLetters
     gauges = BacklogGauges(delivery.shards.list_open_shards, partial(topics.read_retention_ms, context.admin))
     groups = partial(_select_own_groups, context.policies, context.changelog.partitions, delivery.shards)
     # Where nobody writes none is needed.
-    writer = cache(lambda: Records(client_config.records_config(context.settings)))
+    writer = cache(lambda: Records(client_config.build_records_config(context.settings)))
     status = worker_status.of_worker(context, delivery.admission, delivery.shards, writer)
     looks = [
         PeriodicTask(_TARGETS_EVERY_S, delivery.targets.refresh),
@@ -289,7 +291,7 @@ def _select_own_groups(policies: PolicyFile, shards_in_all: int, shards: Shards)
     """The consumer groups whose lag this worker samples, each with its topics: shared out as shards are."""
     mine = {shard.changelog.partition for shard in shards.list_open_shards()}
     named = policies.registry.list_group_topics()
-    return {group: read for group, read in named.items() if find_place(group, shards_in_all) in mine}
+    return {group: read for group, read in named.items() if choose_shard(group, shards_in_all) in mine}
 
 
 def _watch_lag(context: Context, groups: Callable[[], dict[str, set[str]]], writer: Callable[[], Records]) -> list[PeriodicTask]:

@@ -48,7 +48,9 @@ class PassedMarks:
     def find_consumed(
         self, group: str, topic: str, ends: Mapping[int, int], asked_ms: int, committed: Mapping[int, int]
     ) -> int | None:
-        """Up to when everything is passed, where that is to be told: it is later than what was told, and not told in full.
+        """Return up to when, in milliseconds, a group has passed everything in a topic; None where nothing new can be told.
+
+        A time is new where it is later than the last one that was told, and was not told in full.
 
         Args:
           ends: what has to be committed of each partition to be beyond all that lay there at `asked_ms`.
@@ -142,7 +144,7 @@ class LagSamples:
         self._tell(len(written), len(failed) + len(changed) - len(written))
 
     def lag_s(self) -> float:
-        """Seconds since the group that waits longest was sampled; 0 where there is none."""
+        """Return the seconds since the group that waits longest was sampled; 0 where there is no group."""
         return max((clock.monotonic_s() - at_s for at_s in list(self._sampled_s.values())), default=0.0)
 
     def _samples(self, found: Mapping[str, Mapping[Partition, int]], groups: Groups) -> list[Position]:
@@ -183,7 +185,7 @@ class LagSamples:
         """Write samples, and return those that were acknowledged in time."""
         done, deadline, troubles = [], clock.Deadline(_WRITE_S), set[str]()
         writing = [
-            self._writer().write(self._topic, find_place(each.group, self._partitions), KEY, to_json(each)) for each in changed
+            self._writer().write(self._topic, choose_shard(each.group, self._partitions), KEY, to_json(each)) for each in changed
         ]
         for each, acknowledged in zip(changed, writing, strict=True):
             try:
@@ -200,6 +202,6 @@ class LagSamples:
         return done
 
 
-def find_place(group: str, partitions: int) -> int:
-    """The shard whose worker samples a group, and the partition that its samples go to."""
+def choose_shard(group: str, partitions: int) -> int:
+    """Compute the number of the shard whose worker samples a group, which is also the partition for its samples."""
     return zlib.crc32(group.encode()) % partitions

@@ -86,7 +86,7 @@ class Context(NamedTuple):
         return self.make_sources(registry, limits)
 
     def entry_builder(self, registry: Registry) -> EntryBuilder:
-        """Makes entries that the changelog and all targets of a policy file take."""
+        """Make an `EntryBuilder`, whose entries the changelog and all targets of a policy file take."""
         limits = topics.read_record_limits(self.admin, self.own, registry.list_targets())
         return EntryBuilder(self.names.changelog, self.names.parked, limits, self.codec)
 
@@ -121,7 +121,7 @@ def open_tables(context: Context, *, adopt: bool = False) -> RocksTables:
 
 
 def refuse_emptied_policies(context: Context) -> None:
-    """See that a policy file without teams is no truncated one; raises PolicyFileInvalid where letters were taken in before."""
+    """Refuse a policy file without teams, which may be cut off: raise PolicyFileInvalid where letters were taken in before."""
     settings = context.settings
     if settings.policies is None or not is_empty(context.policies.registry):
         return
@@ -136,7 +136,7 @@ def refuse_another_changelog(context: Context, tables: RocksTables, sources: Seq
     def reads_topic(topic: str) -> bool:
         return registry.reads_topic(topic) or any(source.reads_topic(topic) for source in sources)
 
-    member = client_config.consumer_config(context.settings, names.intake_group, context.instance)
+    member = client_config.build_consumer_config(context.settings, names.intake_group, context.instance)
     refuse_if_emptied(
         context.admin, names.changelog, context.changelog.partitions, positions=names.positions, member=member, reads=reads_topic
     )

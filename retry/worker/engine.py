@@ -102,7 +102,7 @@ class Engine:
         return [self._recent.part(), *self._letters.list_probes(), *self._shards.list_probes()]
 
     def prepare(self, batch: LetterBatch) -> PreparedBatch | None:
-        """Intake, first stage: what is to be written for one batch of letters."""
+        """Decide what is to be written for a batch of letters (first stage of intake); None where the batch is dropped."""
         self._recent.catch_up()
         if self._recent.trouble:
             self._letters.stop(self._recent.trouble)
@@ -116,7 +116,7 @@ class Engine:
         return prepared
 
     def commit(self, written: WrittenBatch | None) -> None:
-        """Intake, last stage: what was written is seen from now on."""
+        """Commit what was written for a batch (last stage of intake), and tell the metrics; do nothing for None."""
         if written and self._letters.commit(written):
             result, now_ms = written.result, clock.wall_ms()
             self.metrics.tell_taken(result.decided, result.families)
@@ -129,7 +129,9 @@ class Engine:
                 self._shards.shard_context.admission.breakers.came_back(target, letters, now_ms)
 
     def apply_portions(self, portions: FoldWork) -> None:
-        """Table: committed changelog records into the tables of their shards; what ends it ends the worker, lest a gap is folded.
+        """Apply committed changelog records to the tables of their shards.
+
+        An error here ends the worker: no later records are applied, lest a gap is folded.
         """
         if self._cut_short:
             return

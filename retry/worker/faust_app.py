@@ -204,7 +204,7 @@ class _Threads:
         self._paced_until_s = begun_s + _PACE_S if self._engine.sent_few else 0.0
 
     def note_fold(self) -> None:
-        """Something new is in the tables, and may be due."""
+        """Note that something new is in the tables and may be due, so that the next sweep does not wait."""
         self._folds, self._quiet_until_s = self._folds + 1, 0.0
         self._folded.set()
 
@@ -311,7 +311,7 @@ class _Intake:
 def assemble(
     engine: Engine, settings: Settings, listening: socket.socket | None = None, beside: Iterable[HttpServer] = ()
 ) -> faust.App:
-    """The Faust app around an engine; health and metrics on `listening` where that is given, and some servers more."""
+    """Build the Faust app around an engine; serve health and metrics on `listening` where given, and the servers `beside`."""
     app = _App(
         settings.app_id, broker="kafka://unused", datadir=str(settings.data_dir / "faust"), web_enabled=False,
         topic_disable_leader=True, topic_allow_declare=False, worker_redirect_stdouts=False,

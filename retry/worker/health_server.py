@@ -92,7 +92,7 @@ class SupervisorHealth:
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric of every worker that answers; what prometheus_client asks for."""
+        """Yield every metric of every worker that answers; prometheus_client calls the method."""
         found: dict[str, Metric] = {}
         for number, port in enumerate(self._ports):
             for family in text_string_to_metric_families((_ask_worker(port, "/metrics") or b"").decode()):

@@ -42,7 +42,11 @@ class PassedLetters:
         self._again_s = 0.0
 
     def request_progress(self, name: bytes, targets: Sequence[str]) -> ConsumerProgress | None:
-        """See `retry.delivery.movers.AskPassed`: beyond what lies in these topics when this is asked for the first time."""
+        """Return how far consumer groups have read some topics, and ask again in another thread; None while nobody knows.
+
+        See `retry.delivery.movers.AskPassed`. A group has to pass what lay in the topics when `name` was asked for the first
+        time.
+        """
         known = self._known.get(name)
         if known is None or not known.reached:
             self._start_check(name, targets)

@@ -36,7 +36,7 @@ _NAMED_MAX = 20
 
 
 def list_refused_letters(shards: Iterable[Shard], admission: Admission, now_ms: int) -> list[RefusedEntry]:
-    """Letters that were put back, or are held, the longest refused first."""
+    """List the letters that were put back since topics refuse them, and those that are held, the longest refused first."""
     held = (entry for shard in shards for entry in list(shard.moves.held.refused.values()))
     return sorted((*admission.refused_entries.list_entries(now_ms), *held), key=lambda entry: entry.since_ms)
 

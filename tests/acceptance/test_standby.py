@@ -131,7 +131,7 @@ def _fill(deployment: Deployment, partitions: list[int]) -> None:
 
 def _check_tables(deployment: Deployment, worker: WorkerProcess) -> None:
     """Each table against the fold of its partition, by a sum over rows that does not depend on their order."""
-    config = client_config.reader_config(Settings(bootstrap_servers=deployment.bootstrap_servers))
+    config = client_config.build_reader_config(Settings(bootstrap_servers=deployment.bootstrap_servers))
     topic = deployment.names.changelog
     for span in offset_ranges.find_readable_spans(deployment.admin, topic, range(SHARDS)).values():
         folded: dict[int, int] = {}

@@ -197,7 +197,7 @@ def test_a_new_owner_of_the_shard_finds_what_is_held(bench: Bench, file: KeyFile
 def test_letters_with_the_same_coordinates_are_held_under_two_keys(bench: Bench, file: KeyFile) -> None:
     """A dead-letter topic that was made anew has the coordinates of the one before."""
     one = bench.put(NOW_MS, b"one")
-    other = entry_keys.is_in_lane(one, entry_keys.lane("team", "orders.DLT", "retry/2"))
+    other = entry_keys.move_into_lane(one, entry_keys.lane("team", "orders.DLT", "retry/2"))
     bench.write([(other, bench.codec.encode(other, bench.codec.decode(one, bench.live()[one])))])
     file.write(NEW)
     sweeps(bench)

@@ -82,7 +82,7 @@ class Service(Bench):
     def cancel_later(self, version: int, name: bytes, now_ms: int) -> None:
         of, stem = entry_keys.hash_name("door", "schedules", name), entry_keys.build_key_stem("schedules", 0)
         remembered_until_ms = self.chance.choice([0, now_ms, now_ms + 100])
-        self.write([envelopes.cancel(of, version, stem, version, remembered_until_ms)], fold=False)
+        self.write([envelopes.build_cancel(of, version, stem, version, remembered_until_ms)], fold=False)
 
     def known(self) -> dict[bytes, int]:
         """The latest version of each name that the table has been told of."""

@@ -78,7 +78,7 @@ def test_letters_that_are_sent_keep_a_shard_at_work_and_marks_of_those_that_fail
     marks = [(row["key"], row["value"]) for row in failed]
     fold(table, *marks, (sending, VALUE))
     assert table.has_slices
-    assert keys(table, ramp_records.read_sending(ONE)) == [sending]
+    assert keys(table, ramp_records.build_sending_prefix(ONE)) == [sending]
     assert table.list_slices(ramp_records.build_failed_prefix(ONE), ALL) == sorted(marks)
     assert keys(table, ramp_records.build_failed_prefix(ONE, 1)) == sorted(key for key, _ in marks)
     assert keys(table, ramp_records.build_failed_prefix(ONE, 0)) == keys(table, ramp_records.build_failed_prefix(TWO)) == []

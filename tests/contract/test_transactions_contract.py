@@ -15,7 +15,7 @@ from retry.clock import wall_ms
 from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, ProducerSpent, TransactionAborted, TransactionFailed
 from retry.kafka import topics, transactional_producer
-from retry.kafka.client_config import Config, add_gzip, producer_config
+from retry.kafka.client_config import Config, add_gzip, build_producer_config
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.record_limits import fits_compressed, measure_batch
 from retry.kafka.refused_records import Anchor
@@ -119,7 +119,7 @@ class OnBroker:
         return self._made(add_gzip(self._config(transactional_id)))
 
     def _config(self, transactional_id: str) -> Config:
-        config = producer_config(self._settings, f"{self._run}-{transactional_id}")
+        config = build_producer_config(self._settings, f"{self._run}-{transactional_id}")
         return config | {"transaction.timeout.ms": _PATIENT_S * 1_000}
 
     def _made(self, config: Config) -> Writer:

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from retry.errors import ProducerFenced
-from retry.kafka.client_config import producer_config
+from retry.kafka.client_config import build_producer_config
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
@@ -23,7 +23,7 @@ PATIENT_S = 60.0
 def test_a_producer_that_is_fenced_while_its_records_are_under_way_says_so(broker: LocalBroker) -> None:
     topic = f"t{uuid.uuid4().hex[:8]}"
     create_all(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), [NewTopic(topic, PARTITIONS, 1)])
-    config = producer_config(Settings(bootstrap_servers=broker.bootstrap_servers, app_id=topic), f"{topic}-shard-0")
+    config = build_producer_config(Settings(bootstrap_servers=broker.bootstrap_servers, app_id=topic), f"{topic}-shard-0")
     # Nobody but the owner ends the former's transaction, however long a starved core takes.
     config["transaction.timeout.ms"] = int(PATIENT_S * 1_000)
 

@@ -9,7 +9,7 @@ import pytest
 
 from retry.delivery.sweep import ChangelogPartition, SweepResult
 from retry.errors import TransactionFailed
-from retry.kafka.client_config import producer_config
+from retry.kafka.client_config import build_producer_config
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
@@ -35,7 +35,7 @@ def test_a_target_that_has_transactions_refused_whole_is_found_and_the_others_go
         topics.create(client, topic, 1)
     for n, topic in enumerate([*others, FORBIDDEN]):
         bench.put(NOW_MS - n, b"%d" % n, to=topic, team=f"team-{n}")
-    config = producer_config(Settings(bootstrap_servers=broker.bootstrap_servers, app_id=run), f"{run}-shard-0")
+    config = build_producer_config(Settings(bootstrap_servers=broker.bootstrap_servers, app_id=run), f"{run}-shard-0")
     config["transaction.timeout.ms"] = int(PATIENT_S * 1_000)
 
     def swept() -> SweepResult:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 
 from retry.clock import monotonic_s
 from retry.kafka import topics
-from retry.kafka.client_config import reader_config
+from retry.kafka.client_config import build_reader_config
 from retry.kafka.local_broker import LocalBroker, free_port
 from retry.kafka.record_fetch import GONE, UNREADABLE, RecordFetcher
 from retry.settings import Settings
@@ -42,7 +42,7 @@ class Bench:
     def __init__(self, broker: LocalBroker) -> None:
         self.servers, self.topic = broker.bootstrap_servers, f"origin-{uuid.uuid4().hex[:8]}"
         self.admin = admin(broker.bootstrap_servers)
-        self.pointers = RecordFetcher(reader_config(Settings(bootstrap_servers=broker.bootstrap_servers)))
+        self.pointers = RecordFetcher(build_reader_config(Settings(bootstrap_servers=broker.bootstrap_servers)))
 
     def create(self, partitions: int = 1, **config: str) -> None:
         create_all(self.admin, [NewTopic(self.topic, partitions, 1, config=config)])
@@ -207,6 +207,6 @@ def test_what_may_not_be_read_is_unreadable_and_nobody_waits_for_it(
 
 
 def test_what_no_broker_answers_for_is_unreadable() -> None:
-    pointers = RecordFetcher(reader_config(Settings(bootstrap_servers=f"127.0.0.1:{free_port()}")))
+    pointers = RecordFetcher(build_reader_config(Settings(bootstrap_servers=f"127.0.0.1:{free_port()}")))
     assert pointers.fetch([("origin", 0, 0)], deadline_s=0.2) == {("origin", 0, 0): UNREADABLE}
     pointers.close()

@@ -23,7 +23,7 @@ TOPIC, TOPIC_BYTES_MAX = "records-written.changelog", 2_000
 
 def config(bootstrap_servers: str, **properties: object) -> dict[str, object]:
     settings = Settings(bootstrap_servers=bootstrap_servers, app_id="records-written")
-    return {**client_config.records_config(settings, TOPIC_BYTES_MAX), "logger": QUIET, **properties}
+    return {**client_config.build_records_config(settings, TOPIC_BYTES_MAX), "logger": QUIET, **properties}
 
 
 def written(records: Records, values: Sequence[bytes]) -> list[int | BaseException]:

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from retry.delay_queue.envelopes import Entry
 from retry.errors import TransactionAborted
-from retry.kafka.client_config import producer_config
+from retry.kafka.client_config import build_producer_config
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
@@ -23,7 +23,7 @@ def test_the_transaction_behind_one_with_a_refused_record_is_committed(broker: L
     topic = f"t{uuid.uuid4().hex[:8]}"
     compacted = NewTopic(topic, 1, 1, config={"cleanup.policy": "compact"})
     create_all(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), [compacted])
-    config = producer_config(Settings(bootstrap_servers=broker.bootstrap_servers, app_id=topic), f"{topic}-sweep")
+    config = build_producer_config(Settings(bootstrap_servers=broker.bootstrap_servers, app_id=topic), f"{topic}-sweep")
     config["transaction.timeout.ms"] = int(2 * PATIENT_S * 1_000)
     writer = KafkaTransactionalProducer(config)
     writer.open(PATIENT_S)

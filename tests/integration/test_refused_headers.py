@@ -11,7 +11,7 @@ from confluent_kafka.admin import NewTopic
 
 from retry.delay_queue.envelopes import HEADERS_MAX
 from retry.kafka import refused_headers
-from retry.kafka.client_config import reader_config
+from retry.kafka.client_config import build_reader_config
 from retry.kafka.local_broker import LocalBroker, free_port
 from retry.kafka.record_fetch import UNREADABLE, RecordFetcher
 from retry.kafka.refused_headers import RefusedHeaders, UnreadableHeaders
@@ -42,7 +42,7 @@ def topic(broker: LocalBroker) -> str:
 
 @pytest.fixture
 def refused(broker: LocalBroker) -> Iterator[RefusedHeaders]:
-    made = RefusedHeaders(reader_config(Settings(bootstrap_servers=broker.bootstrap_servers)))
+    made = RefusedHeaders(build_reader_config(Settings(bootstrap_servers=broker.bootstrap_servers)))
     yield made
     made.close()
 
@@ -80,7 +80,7 @@ def test_records_whose_headers_the_client_refuses_are_told_from_those_without(
 
 
 def test_pointers_to_such_records_are_told_too(broker: LocalBroker, topic: str) -> None:
-    pointers = RecordFetcher(reader_config(Settings(bootstrap_servers=broker.bootstrap_servers)))
+    pointers = RecordFetcher(build_reader_config(Settings(bootstrap_servers=broker.bootstrap_servers)))
     found = pointers.fetch([(topic, 1, offset) for offset in range(len(COUNTS))], _ASK_S)
     pointers.close()
     assert [isinstance(what, UnreadableHeaders) for what in found.values()] == [count > HEADERS_MAX for count in COUNTS]
@@ -105,7 +105,7 @@ def test_nobody_answers_and_nothing_is_guessed(
     broker: LocalBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refused_headers, "_WITHIN_S", 0.3)
-    refused = RefusedHeaders(reader_config(Settings(bootstrap_servers=f"127.0.0.1:{free_port()}")))
+    refused = RefusedHeaders(build_reader_config(Settings(bootstrap_servers=f"127.0.0.1:{free_port()}")))
     with pytest.raises(TimeoutError, match="not known"):
         refused._find_refused([(topic, 0, 0)])
     refused.close()

@@ -18,7 +18,7 @@ import yaml
 from aiohttp import web
 
 from retry.errors import SchedulerEnded
-from retry.kafka.local_broker import find_free_port
+from retry.kafka.local_broker import free_port
 from retry.scheduling.messages import rest_api
 from retry.scheduling.messages.embedded import Runner
 from retry.scheduling.messages.rest_api import decode_body
@@ -49,7 +49,7 @@ def test_1_18_a_log_line_reaches_graylog() -> None:
 
 
 def test_1_20_mini_answers_without_kafka_and_ends_on_sigterm(tmp_path: Path) -> None:
-    port = find_free_port()
+    port = free_port()
     mini = WorkerProcess("mini", tmp_path, {"SERVER_ADDR": f"127.0.0.1:{port}", "BOOTSTRAP_SERVERS": "127.0.0.1:1"})
     mini.start("-m", "retry", "scheduler", "--mini")
     try:
@@ -149,4 +149,4 @@ def test_1_23_a_value_is_shown_as_the_body_decoder_answers_or_else_as_it_is(
 
 
 def test_1_23_without_a_decoder_that_answers_the_value_is_shown_as_it_is() -> None:
-    assert asyncio.run(decode_body(f"http://127.0.0.1:{find_free_port()}/decode", SHOWN)) == SHOWN
+    assert asyncio.run(decode_body(f"http://127.0.0.1:{free_port()}/decode", SHOWN)) == SHOWN

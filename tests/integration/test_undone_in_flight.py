@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from retry.delay_queue.envelopes import Entry
-from retry.kafka.client_config import producer_config
+from retry.kafka.client_config import build_producer_config
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
 from tests.support.faults import Runs
@@ -39,7 +39,7 @@ def test_a_record_of_the_transaction_behind_it_is_not_taken_for_one_that_was_und
     # Its records are of 1970, and brokers look every five minutes for what is older than a week.
     new = NewTopic(topic, 1, 1, config={"retention.ms": "-1"})
     create_all(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), [new])
-    config = producer_config(Settings(bootstrap_servers=way.proxied_servers, app_id=topic), f"{topic}-sweep")
+    config = build_producer_config(Settings(bootstrap_servers=way.proxied_servers, app_id=topic), f"{topic}-sweep")
     config |= {"transaction.timeout.ms": int(2 * PATIENT_S * 1_000), **LATE_RETRIES}
     writer = KafkaTransactionalProducer(config)
     writer.open(PATIENT_S)

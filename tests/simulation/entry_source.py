@@ -60,7 +60,7 @@ def _row(name: bytes, version: int, message: Any, now_ms: int, codec: EnvelopeCo
     partition, offset, value = message.partition(), message.offset(), message.value()
     stem = entry_keys.build_key_stem(SCHEDULES, partition)
     if value is None:
-        return envelopes.cancel(name, version, stem, offset, now_ms + offset % 2 * _REMEMBERED_MS)
+        return envelopes.build_cancel(name, version, stem, offset, now_ms + offset % 2 * _REMEMBERED_MS)
     told = orjson.loads(value)
     plan = None
     if every_ms := told["every_ms"]:

@@ -87,7 +87,9 @@ def _let_go_as_it_was() -> Patches:
         if key[0] != NAMED:
             return original(key, envelope)
         of = envelopes.decode_routing(envelope)
-        return entry_keys.is_in_lane(key, entry_keys.build_named_lane(of.team, entry_keys.read_source(key).topic, of.destination))
+        return entry_keys.move_into_lane(
+            key, entry_keys.build_named_lane(of.team, entry_keys.read_source(key).topic, of.destination)
+        )
 
     return [patch.object(hold, "_make_released_key", released)]
 

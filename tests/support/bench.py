@@ -151,7 +151,7 @@ class Bench:
     def cancel(self, version: int, name: bytes = b"n") -> bytes:
         """Cancel a name; the key of the cancel."""
         of, stem = entry_keys.hash_name("door", "schedules", name), entry_keys.build_key_stem("schedules", 0)
-        row = envelopes.cancel(of, version, stem, version)
+        row = envelopes.build_cancel(of, version, stem, version)
         self.write([row])
         return row[0]
 

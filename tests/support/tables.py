@@ -46,7 +46,7 @@ def named_key(due_ms: int, version: int, name: bytes = b"n", n: int = 0) -> byte
 def cancel(version: int, name: bytes = b"n", until_ms: int = 0) -> ChangelogRow:
     """A record that ends a name up to a version, and is remembered for a while."""
     stem = entry_keys.build_key_stem("schedules", 0)
-    return envelopes.cancel(entry_keys.hash_name("door", "schedules", name), version, stem, version, until_ms)
+    return envelopes.build_cancel(entry_keys.hash_name("door", "schedules", name), version, stem, version, until_ms)
 
 
 def everything(table: Table) -> dict[bytes, bytes]:

@@ -92,11 +92,11 @@ class Evidence:
         return sum(cell.recovered for cell in self.cells.get(attempt, ()))
 
     def likely(self, attempt: int) -> float:
-        """The part of the retries of this attempt that recovered; 0 where no end is known."""
+        """Return the part of the retries of an attempt that recovered; 0 where no end is known."""
         return self.count_recovered(attempt) / max(1, self.count_ended(attempt))
 
     def hazard(self, attempt: int) -> Chance:
-        """How likely this attempt recovers, whatever its delay."""
+        """Compute the chance, with its 95 % interval, that an attempt recovers, whatever its delay."""
         if self.episodes:
             return compute_share([(each.ends_of(attempt).recovered, each.ends_of(attempt).ended) for each in self.episodes])
         return chance(self.count_recovered(attempt), self.count_ended(attempt))
@@ -106,7 +106,7 @@ def compute_survival(hazards: Iterable[float]) -> list[float]:
     """Compute the share of the letters that still fail before each attempt, and as the last item after all: Kaplan and Meier,
     JASA 53 (1958) 457-481.
 
-    >>> survival([0.5, 0.5])
+    >>> compute_survival([0.5, 0.5])
     [1.0, 0.5, 0.25]
     """
     left = [1.0]

@@ -136,7 +136,7 @@ class Grounds:
         return self.coverage.describe_gap()
 
     def kept_beyond(self, age_ms: float) -> float:
-        """Which part of outages ends before retries that reach so far, at least, with 95 % confidence."""
+        """Compute the least part of outages that ends before retries reach `age_ms`, with 95 % confidence; 0 if unknown."""
         if not self.are_outages or age_ms <= self.longest_ms:
             return 0.0
         longer = 1 - 0.05 ** (1 / len(self.episodes))

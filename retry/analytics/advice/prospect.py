@@ -51,7 +51,7 @@ class Prospect:
         return [1.0, *(chance(part * letters, letters).high for part in self.reach[1:])]
 
     def kept_low(self, attempts: int, keep: float) -> float:
-        """Which part of the recoveries the first so many attempts bring at least, with 95 % confidence."""
+        """Compute the least part of all recoveries that the first `attempts` attempts bring, with 95 % confidence."""
         later = range(attempts + 1, self.attempts + 1)
         seen = weight_rates(rate for attempt in later for rate in self._rates(attempt, self.reach_high))
         unknown = sum(self.reach_high[attempt - 1] * self._estimate_unknown(attempt) for attempt in later)
@@ -72,7 +72,7 @@ class Prospect:
         return sum(min(delays_ms) for delays_ms in (self.planned or ())[:attempt]) if self.planned else 0.0
 
     def missing(self, keep: float) -> int:
-        """How many more retries of the last attempt must be seen to fail before it is known not to be worth it."""
+        """Count how many more retries of the last attempt must fail before it is known not to be worth making."""
         recovers = weight_rates(rate for attempt in range(1, self.attempts) for rate in self._rates(attempt, self.reach)).low
         bearable = recovers * (1 - keep) / keep if recovers else 1 - keep
         # The upper bound of nothing in n trials is that of one trial, divided by n.

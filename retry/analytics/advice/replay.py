@@ -8,7 +8,7 @@ what a thousand do.
 A retry that was not observed, for its attempt, its delay or its age, may recover all letters or none: the bounds say so, and it
 is counted apart. The bounds are also those of chance itself: of as many letters, not of their average. It is assumed that a retry
 fails at once, and that nothing holds it up: pauses, rates, budgets and breakers are left out. Outcomes do not contain message,
-headers, stage or value, so rules with such conditions match no letter; `unjudged_rules` names them.
+headers, stage or value, so rules with such conditions match no letter; `list_unjudged_rules` names them.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000),
 
 
 def format_name(text: str | None, most: int = _NAME_CHARS_MAX) -> str:
-    """A name that somebody else has chosen, fit to be shown: one line, nothing that turns or hides what stands beside it.
+    """Format a name from outside so that it is safe to show: one line, nothing that turns or hides what stands beside it.
 
     >>> format_name("a.B"), format_name(""), format_name(None)
     ('a.B', '(no name)', '(no name)')
@@ -24,7 +24,7 @@ def format_name(text: str | None, most: int = _NAME_CHARS_MAX) -> str:
 
 
 def break_after_dots(text: str | None) -> Markup:
-    """A name that may be broken after its dots, where the column is narrow.
+    """Write a name as HTML that may break after its dots, where the column is narrow.
 
     >>> break_after_dots("a.b<c>")
     Markup('a.<wbr>b&lt;c&gt;')
@@ -33,7 +33,7 @@ def break_after_dots(text: str | None) -> Markup:
 
 
 def count(number: float | None) -> str:
-    """A number of things.
+    """Format a number of things; a dash where it is not known.
 
     >>> count(1234567), count(12.34), count(None)
     ('1,234,567', '12', '–')
@@ -42,7 +42,7 @@ def count(number: float | None) -> str:
 
 
 def noun(number: float | None, one: str, many: str | None = None) -> str:
-    """The words that go with a number of things, as `count` shows it: those for one of them, or for any other number.
+    """Choose the noun that goes with a number of things, as `count` shows it: `one` for 1, else the plural.
 
     >>> noun(1, "letter"), noun(0, "letter"), noun(1.2, "retry", "retries"), noun(None, "minute")
     ('letter', 'letters', 'retry', 'minutes')
@@ -51,7 +51,7 @@ def noun(number: float | None, one: str, many: str | None = None) -> str:
 
 
 def at_most(number: float) -> str:
-    """An upper bound of a number of things, in whole ones: what is above none is never said to be none.
+    """Format an upper bound of a number of things, rounded up to whole ones; a bound above none is never shown as 0.
 
     >>> at_most(0.2), at_most(14.0000000001), at_most(0)
     ('1', '14', '0')
@@ -60,7 +60,7 @@ def at_most(number: float) -> str:
 
 
 def share(part: float | None) -> str:
-    """A part of one. What is not all is never said to be 100 %, and what is something never 0 %.
+    """Format a part of one in percent; what is not all is never shown as 100 %, and what is something never as 0 %.
 
     >>> share(0.5), share(0.9999), share(1), share(0.0001), share(0)
     ('50 %', '99.9 %', '100 %', '0.1 %', '0 %')
@@ -74,7 +74,7 @@ def share(part: float | None) -> str:
 
 
 def duration(ms: float | None) -> str:
-    """A time span in the largest unit of which it has one.
+    """Format a time span in the largest unit of which it has at least one; a dash where it is not known.
 
     >>> duration(1500), duration(90), duration(5_400_000), duration(-1000), duration(0)
     ('1.5 s', '90 ms', '1.5 h', '-1 s', '0 ms')
@@ -86,7 +86,7 @@ def duration(ms: float | None) -> str:
 
 
 def change(now: float | None, before: float | None) -> str:
-    """How much more or less something is than it was before; nothing where one of them is not known, or there was none.
+    """Say how much more or less a number is than before; empty where one of them is not known, or there was none before.
 
     >>> change(120, 100), change(99, 100), change(100, 100), change(3, 0), change(5_000, 100)
     ('+20 %', '-1 %', 'the same', '', '50 times as much')
@@ -100,7 +100,7 @@ def change(now: float | None, before: float | None) -> str:
 
 
 def points(now: float | None, before: float | None) -> str:
-    """How many points of a hundred one part is more or less than another.
+    """Say how many points of a hundred one part is more or less than another; empty where one is not known.
 
     >>> points(0.7, 0.65), points(0.5, 0.5), points(None, 0.5)
     ('+5 points', 'the same', '')
@@ -111,7 +111,7 @@ def points(now: float | None, before: float | None) -> str:
 
 
 def money(amount: float | None) -> str:
-    """An amount in whatever currency a retry's cost was told in.
+    """Format an amount of money, in whatever currency the cost of a retry was given; a dash where it is not known.
 
     >>> money(1234.5), money(0.004), money(0)
     ('1,234.50', '0.004', '0.00')
@@ -122,7 +122,7 @@ def money(amount: float | None) -> str:
 
 
 def moment(ms: float | None) -> str:
-    """A time in UTC.
+    """Format a time in UTC to the minute; a dash where it is not known.
 
     >>> moment(1_700_000_000_000)
     '2023-11-14 22:13'
@@ -131,7 +131,7 @@ def moment(ms: float | None) -> str:
 
 
 def trend(earlier: int, recent: int, is_new: bool) -> str:
-    """How failures of the second half of a period compare with those of the first; nothing where chance explains it.
+    """Compare failures of the second half of a period with the first: a trend, or `steady` where chance explains it.
 
     >>> trend(100, 300, False), trend(300, 100, False), trend(450, 1, False), trend(450, 0, False)
     ('↑ 3.0×', '↓ to 33.3 %', '↓ to 0.2 %', 'gone')

@@ -42,8 +42,11 @@ _PANEL_WIDTH, _PANEL_HEIGHT, _PANEL_TICKS_MAX = 284, 170, 5
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 
-def worth(panels: Panels, colors: Colors) -> list[str]:
-    """Chance of each attempt: `attempt`, `chance`, `at least`, `at most`, `is_worth` in the words of `VERDICTS`."""
+def draw_worth(panels: Panels, colors: Colors) -> list[str]:
+    """Draw the chance of each attempt to recover; return one SVG text for each panel.
+
+    Rows have `attempt`, `chance`, `at least`, `at most`, and `is_worth` in the words of `VERDICTS`.
+    """
     scale = alt.Scale(domain=list(VERDICTS), range=[GOOD, BAD, UNKNOWN])
     x = alt.X("attempt:O", title="attempt", axis=alt.Axis(labelAngle=0))
     # Stacked, bars with round ends would be clipped, by an id that may be twice in a page.
@@ -60,8 +63,11 @@ def worth(panels: Panels, colors: Colors) -> list[str]:
     return _draw_panels(alt.layer(bars, bounds, feet), panels, colors)
 
 
-def incidence_by_attempt(panels: Panels, colors: Colors) -> list[str]:
-    """Parts that recovered and were given up: `attempt`, and the parts of `retry.analytics.questions.recovery`."""
+def draw_incidence_by_attempt(panels: Panels, colors: Colors) -> list[str]:
+    """Draw by attempt which parts of the letters recovered or were given up; return one SVG text for each panel.
+
+    Rows have `attempt`, and the parts of `retry.analytics.questions.recovery`.
+    """
     drawn: list[tuple[str, Rows]] = []
     for name, rows in panels:
         start = [] if any(row["attempt"] == 0 for row in rows) else [_NOTHING | {"attempt": 0}]
@@ -72,8 +78,11 @@ def incidence_by_attempt(panels: Panels, colors: Colors) -> list[str]:
     return _draw_curves(drawn, colors, alt.X("attempt:Q", title="after attempt", axis=axis, scale=scale))
 
 
-def incidence_by_time(panels: Panels, colors: Colors) -> list[str]:
-    """Parts that recovered and were given up: `time_ms`, and the parts of `retry.analytics.questions.recovery`."""
+def draw_incidence_by_time(panels: Panels, colors: Colors) -> list[str]:
+    """Draw by time which parts of the letters recovered or were given up; return one SVG text for each panel.
+
+    Rows have `time_ms`, and the parts of `retry.analytics.questions.recovery`.
+    """
     every = [row for _, rows in panels for row in rows]
     # The axis is logarithmic and has no 0: it begins where the first letter recovered, or half way before that.
     begin_ms = max(1, min((row["time_ms"] for row in every if row["part_recovered"]), default=1_000) / 2)
@@ -88,8 +97,8 @@ def incidence_by_time(panels: Panels, colors: Colors) -> list[str]:
 _NOTHING = dict.fromkeys(("part_recovered", "part_recovered_low", "part_recovered_high", "part_parked", "part_expired"), 0)
 
 
-def waste(rows: Rows) -> str:
-    """Retries by what they were good for: `kind`, `retries`, `wasted`."""
+def draw_waste(rows: Rows) -> str:
+    """Draw as SVG how many retries of each kind were wasted and how many not; rows have `kind`, `retries`, `wasted`."""
     good, bad = "of letters that recovered, or still may", "wasted: of letters that were parked in the end"
     parts = [{"kind": row["kind"], "part": good, "order": 0, "retries": row["retries"] - row["wasted"]} for row in rows]
     parts += [{"kind": row["kind"], "part": bad, "order": 1, "retries": row["wasted"]} for row in rows]
@@ -101,8 +110,11 @@ def waste(rows: Rows) -> str:
     )  # fmt: skip
 
 
-def ranges(rows: Rows, colors: Colors, title: str) -> str:
-    """Percentiles of times, of what was measured at all: `kind`, `team`, `p50_ms`, `p90_ms`, `p99_ms`."""
+def draw_ranges(rows: Rows, colors: Colors, title: str) -> str:
+    """Draw percentiles of times as SVG, for rows in which any time was measured.
+
+    Rows have `kind`, `team`, `p50_ms`, `p90_ms`, `p99_ms`.
+    """
     points = [
         {"kind": row["kind"], "team": row["team"], "of 100": f"{p} of 100", "ms": max(1, row[f"p{p}_ms"])}
         for row in rows for p in (50, 90, 99) if row[f"p{p}_ms"] is not None
@@ -123,8 +135,11 @@ def ranges(rows: Rows, colors: Colors, title: str) -> str:
     return _svg(alt.layer(spans, dots).properties(width=_WIDTH - 250, height=alt.Step(_ROW)))
 
 
-def comparison(rows: Rows, colors: Colors) -> str:
-    """Part that recovered of what ended, with its bounds: `kind`, `team`, `recovery`, `recovery_low`, `recovery_high`."""
+def draw_comparison(rows: Rows, colors: Colors) -> str:
+    """Draw as SVG which part of the ended letters recovered, with its bounds.
+
+    Rows have `kind`, `team`, `recovery`, `recovery_low`, `recovery_high`.
+    """
     x = alt.X("recovery:Q", title="recovered of what ended", axis=_percent(), scale=alt.Scale(domain=[0, 1]))
     color = _color_teams(colors, rows)
     spans = _make_chart(rows).mark_rule(strokeWidth=5, opacity=0.35).encode(
@@ -134,8 +149,8 @@ def comparison(rows: Rows, colors: Colors) -> str:
     return _svg(alt.layer(spans, dots).properties(width=_WIDTH - 250, height=alt.Step(_ROW)))
 
 
-def fingerprints(rows: Rows, colors: Colors) -> str:
-    """How often each was seen when: `kind`, `team`, `at_ms`, `until_ms`, `failures`."""
+def draw_fingerprints(rows: Rows, colors: Colors) -> str:
+    """Draw as SVG how often each fingerprint was seen when; rows have `kind`, `team`, `at_ms`, `until_ms`, `failures`."""
     return _svg(
         _make_chart(rows).mark_rect(cornerRadius=1).encode(
             x=_when([row["at_ms"] for row in rows]), x2="until_ms:T", y=_build_kind_axis(rows),
@@ -147,8 +162,11 @@ def fingerprints(rows: Rows, colors: Colors) -> str:
     )  # fmt: skip
 
 
-def retries_over_time(panels: Panels, colors: Colors) -> list[str]:
-    """Retries sent in the busiest minute of each step: `minute_ms`, `sent`; of storms, `is_storm`."""
+def draw_retries_over_time(panels: Panels, colors: Colors) -> list[str]:
+    """Draw the retries sent in the busiest minute of each step, and mark storms; return one SVG text for each panel.
+
+    Rows have `minute_ms`, `sent`, `is_storm`.
+    """
     every = [row for _, rows in panels for row in rows]
     x = _when([row["minute_ms"] for row in every], "minute_ms", _PANEL_TICKS_MAX)
     y = alt.Y("sent:Q", title="retries in a minute", axis=_build_count_axis(max(row["sent"] for row in every)))

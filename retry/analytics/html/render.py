@@ -57,12 +57,12 @@ def draw_pictures(findings: Row, numbers: Mapping[str, int]) -> dict[str, Markup
         name: Markup(svg) for name, svg in _draw_wide(findings, colors)  # noqa: S704
     }  # fmt: skip
     panels = {
-        "worth": (plots.worth, [
+        "worth": (plots.draw_worth, [
             (_label(kind, "team"), _format_title(kind), _judge_attempts(kind)) for kind in _list_kinds(findings)
         ]),
-        "incidence_by_attempt": (plots.incidence_by_attempt, _split_by_team(findings["incidence_by_attempt"])),
-        "incidence_by_time": (plots.incidence_by_time, _split_by_team(_select_in_period(findings))),
-        "retries_over_time": (plots.retries_over_time, _split_by_team([
+        "incidence_by_attempt": (plots.draw_incidence_by_attempt, _split_by_team(findings["incidence_by_attempt"])),
+        "incidence_by_time": (plots.draw_incidence_by_time, _split_by_team(_select_in_period(findings))),
+        "retries_over_time": (plots.draw_retries_over_time, _split_by_team([
             row | {"is_storm": is_storm}
             for is_storm, name in ((False, "retries_over_time"), (True, "storms")) for row in findings[name]
         ])),
@@ -84,15 +84,15 @@ def _draw_wide(findings: Row, colors: Mapping[str, str]) -> Iterable[tuple[str, 
     lateness = [_cut_times(findings, row) for row in _name_rows(findings["lateness"], "policy")]
     seen = _seen_when(findings)
     if waste:
-        yield "waste", plots.waste(waste)
+        yield "waste", plots.draw_waste(waste)
     if compared:
-        yield "comparison", plots.comparison(compared, colors)
+        yield "comparison", plots.draw_comparison(compared, colors)
     if any(row["p50_ms"] is not None for row in recovery):
-        yield "time_to_recovery", plots.ranges(recovery, colors, "from first failure to recovery")
+        yield "time_to_recovery", plots.draw_ranges(recovery, colors, "from first failure to recovery")
     if any(row["p50_ms"] is not None for row in lateness):
-        yield "lateness", plots.ranges(lateness, colors, "sent after it was due")
+        yield "lateness", plots.draw_ranges(lateness, colors, "sent after it was due")
     if seen:
-        yield "fingerprints", plots.fingerprints(seen, colors)
+        yield "fingerprints", plots.draw_fingerprints(seen, colors)
 
 
 def _list_kinds(findings: Row) -> Rows:
@@ -211,7 +211,7 @@ def name_page(team: str) -> str:
 
 def warm_up() -> None:
     """Load what draws pictures, and draw one: that takes a second, which Spark needs to start as well."""
-    plots.waste([{"kind": "", "retries": 1, "wasted": 0}])
+    plots.draw_waste([{"kind": "", "retries": 1, "wasted": 0}])
 
 
 def _render(name: str, numbers: Mapping[str, int], findings: Findings, **more: Any) -> str:

@@ -14,7 +14,7 @@ _BOTH = ("team", "policy", "topic", "exception", "cause", "id", "attempt", "firs
 
 
 def list_histories(attempts: DataFrame, parked: DataFrame) -> DataFrame:
-    """The latest state of each lineage, and what it cost.
+    """Select the latest state of each lineage (one original failure over all its retries), and what the lineage cost.
 
     Reads of both `team`, `policy`, `topic`, `exception`, `cause`, `id`, `attempt`, `first_failed_ms`, `failed_ms`; of
     `attempts` also `fate`, `sent_ms`, `due_ms`, `ended_ms`, `bytes`, `assumed`; of `parked` also `parked_ms`, `reason`,
@@ -60,7 +60,7 @@ def list_histories(attempts: DataFrame, parked: DataFrame) -> DataFrame:
 # What became of letters on which operators acted.
 
 def count_acted_by_kind(attempts: DataFrame, parked: DataFrame) -> DataFrame:
-    """Letters by what operators asked of them last.
+    """Count letters by what operators asked of them last, and what became of them.
 
     Reads of both `team`, `action_kind`; of `attempts` also `fate`; of `parked` also `decision`. Gives `team`, `action_kind`,
     `letters`, and how many of these `recovered`, `failed` again, are still `open`, or rest, `parked` or `discarded` (or erased).
@@ -82,8 +82,9 @@ _NEAR = 0.8
 
 
 def find_near_retention(attempts: DataFrame, parked: DataFrame, retentions: DataFrame, now_ms: int) -> DataFrame:
-    """Retries that no consumer has passed, and letters that rest, on topics of which retention has run down by four fifths.
-    Erased ones are gone.
+    """Find retries that no consumer has passed, and resting letters, of which four fifths of the topic's retention are over.
+
+    Letters rest where they are parked or discarded; erased ones are gone.
 
     Reads of `attempts` `team`, `target`, `fate`, `sent_ms`, `due_ms`; of `parked` `team`, `target`, `parked_ms`, `decision`,
     `stands`; `retentions` has `topic` and `retention_ms`, below 0 for ever. Gives `team`, `topic`, `kind` (retry, parked,

@@ -11,7 +11,7 @@ _KEYS = ("team", "exception", "fingerprint")
 
 
 def find_top_fingerprints(attempts: DataFrame, parked: DataFrame, since_ms: int, until_ms: int, most: int = 20) -> DataFrame:
-    """The most frequent fingerprints of the failures from `since_ms` up to `until_ms`, the most frequent first.
+    """Find the most frequent fingerprints of the failures from `since_ms` up to `until_ms`, the most frequent first.
 
     Every letter is a failure, whether it was retried or not. Reads of both `team`, `exception`, `fingerprint`, `id`, `failed_ms`,
     `source`; of `parked` also `decision`, `stands`. Gives `team`, `exception`, `fingerprint`, `failures`, `lineages`, `parked`,
@@ -58,10 +58,10 @@ def find_samples(attempts: DataFrame, parked: DataFrame, among: DataFrame) -> Da
 def count_over_time(
     attempts: DataFrame, parked: DataFrame, among: DataFrame, since_ms: int, until_ms: int, steps: int
 ) -> DataFrame:
-    """How often each fingerprint was seen in each of so many equal steps of the period; those `among` a few rows of `top` alone.
+    """Count how often each fingerprint in `among` was seen in each of `steps` equal steps of the period.
 
-    Reads as `top`. Gives `team`, `exception`, `fingerprint`, `at_ms` (the beginning of the step), `failures`; steps without any
-    are left out.
+    Reads as `find_top_fingerprints`, of whose rows `among` has a few. Gives `team`, `exception`, `fingerprint`, `at_ms` (the
+    beginning of the step), `failures`; steps without any are left out.
     """
     step_ms = max(1, -(-(until_ms - since_ms + 1) // steps))
     return (
@@ -94,7 +94,7 @@ _MINUTE_MS, _STORM_TIMES = 60_000, 5.0
 
 
 def count_per_minute(attempts: DataFrame) -> DataFrame:
-    """How many retries of each team were sent in each minute that had any.
+    """Count the retries of each team that were sent in each minute; minutes without any are left out.
 
     Reads `team`, `fate`, `sent_ms`, `due_ms`: where a topic does not tell when a retry was sent, its due time stands for that.
     Gives `team`, `minute_ms`, `sent`.
@@ -109,7 +109,7 @@ def count_per_minute(attempts: DataFrame) -> DataFrame:
 
 
 def find_storms(minutes: DataFrame, since_ms: int, until_ms: int, least: int = 100) -> DataFrame:
-    """The minutes with at least five times as many retries as the team's median minute, and at least `least`.
+    """Find minutes with at least five times as many retries as the team's median minute, and at least `least` retries.
 
     The median is that of all minutes of the period: those of a quiet team are mostly empty, and its storm must not be measured
     by itself. Reads `count_per_minute`. Gives `team`, `minute_ms`, `sent`, `median` (0 where more than half are empty), `times`

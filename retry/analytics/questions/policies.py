@@ -84,7 +84,7 @@ def bound_recovery(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def sum_largest_groups(histories: DataFrame, most: int) -> DataFrame:
-    """`sums` of all letters, of each team, of each policy and of each kind of failure, counted in one pass.
+    """Sum up all letters, and those of each team, policy and kind of failure, as `sum_groups` does, in one pass.
 
     Gives also `of` (all, team, policy, exception); columns that a row is not about are null. Of each it gives those that are
     among the `most` by letters, by letters that recovered, or by wasted retries.
@@ -113,7 +113,7 @@ def _join_blocks(summed: DataFrame, blocks: DataFrame) -> DataFrame:
 
 
 def count_parked_by_reason(parked: DataFrame) -> DataFrame:
-    """Why letters that are parked were parked.
+    """Count parked letters by the reason for which they were parked.
 
     Reads `team`, `policy`, `reason`, `decision`, `stands`. Gives the first three, and `letters`; the reason is `unknown` where
     the outcome has none.
@@ -124,7 +124,7 @@ def count_parked_by_reason(parked: DataFrame) -> DataFrame:
 
 
 def measure_lateness(attempts: DataFrame) -> DataFrame:
-    """How long after its due time a retry was sent, where the target topic keeps the time of appending.
+    """Measure how long after its due time a retry was sent, where the target topic keeps the time of appending.
 
     Reads `team`, `policy`, `sent_ms`, `due_ms`. Gives `team`, `policy`, `measured`, `p50_ms`, `p90_ms`, `p99_ms`, `max_ms`.
     """
@@ -178,7 +178,7 @@ def list_policy_doings(attempts: DataFrame, parked: DataFrame) -> list[Row]:
 
 
 def compare_periods(now: Iterable[Row], before: Iterable[Row], did: Iterable[Row], did_before: Iterable[Row]) -> list[Row]:
-    """A row for each policy of either period, where most retries differ first.
+    """Compare two periods: return a row for each policy of either, the policy whose retries differ most first.
 
     Args:
       now, before: `count_by_policy`, of the period and of the one before.

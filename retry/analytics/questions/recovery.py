@@ -27,10 +27,11 @@ STEPS_PER_DOUBLING = 8
 
 
 def build_attempt_curves(rows: Iterable[Row], *keys: str, effects: Mapping[str, float] | None = None) -> list[Row]:
-    """The curves of `count_by_attempt`; `effects` has by team how many letters count as an independent one, where not one does.
+    """Build the curves of recovery by attempt; `effects` has by team how many letters count as an independent one, else 1.
 
-    Gives its rows, and of each attempt `hazard`, its own chance to recover, with its bounds, and the parts of all letters up to
-    here: `part_recovered`, `part_parked`, `part_expired` and `part_failing`, together 1, each with `_low` and `_high`.
+    Gives the rows of `count_by_attempt`, and of each attempt `hazard`, its own chance to recover, with its bounds, and the parts
+    of all letters up to here: `part_recovered`, `part_parked`, `part_expired` and `part_failing`, together 1, each with `_low`
+    and `_high`.
     """
     made = []
     for ordered in _each(rows, "attempt", *keys):
@@ -43,7 +44,7 @@ def build_attempt_curves(rows: Iterable[Row], *keys: str, effects: Mapping[str, 
 
 
 def build_time_curves(rows: Iterable[Row], *keys: str, effects: Mapping[str, float] | None = None) -> list[Row]:
-    """The curves of `count_by_time`; `effects` as in `build_attempt_curves`.
+    """Build the curves of recovery by time, from rows of `count_by_time`; `effects` as in `build_attempt_curves`.
 
     Gives keys, `time_ms` (the end of a step in which anything was decided), `at_risk`, `recovered`, `parked`, `expired`, and
     the parts of all letters up to here, as `build_attempt_curves`.
@@ -237,7 +238,7 @@ def count_unwatched(attempts: DataFrame, settled_ms: int) -> DataFrame:
 
 
 def count_starts(histories: DataFrame) -> DataFrame:
-    """When letters of each kind failed first, by hour: what a policy file is tried on.
+    """Count by hour when letters of each kind failed first: what a policy file is tried on.
 
     Reads `team`, `topic`, `first_policy`, `exception`, `is_cause`, `first_failed_ms`. Gives `team`, `topic`, `policy` (that
     decided on the first retry), `exception`, `is_cause`, `hour_ms`, `letters`.

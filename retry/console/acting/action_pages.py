@@ -78,14 +78,14 @@ def submit_order(request: Request) -> Response:
 
 @needs(Role.OPERATOR, "reason")
 def preview_undo(request: Request) -> Response:
-    kept = actions.ask_undo(console_of(request), viewer_of(request), action_id(request), read_reason(request))
+    kept = actions.begin_undo_preview(console_of(request), viewer_of(request), action_id(request), read_reason(request))
     kept.done.wait(_WAIT_S)
     return RedirectResponse(f"/act/{kept.id}", HTTPStatus.SEE_OTHER)
 
 
 @needs(Role.VIEWER)
 def download_members(request: Request) -> Response:
-    """Each letter of an action and what became of it; read from the audit while it is sent."""
+    """Send a CSV file with each letter of an action and what became of it; read the audit while the file is sent."""
     console, found = console_of(request), action_id(request)
     about = _find_overview(console, viewer_of(request).scope(), found)
     rows = list_member_results(console.settings, standing_actions.load_shard_numbers(console), about)

@@ -50,7 +50,7 @@ class Ask(NamedTuple):
 
 
 def begin_preview(console: Console, viewer: Viewer, asked: Ask, action_id: bytes | None = None) -> KeptPreview:
-    """Have a preview worked out; only letters of teams in which this viewer is operator are meant.
+    """Begin the preview of an action; only letters of teams in which the viewer is operator are included.
 
     Raises:
       FilterInvalid, OptionsInvalid, ActionRefused: this cannot be asked for.
@@ -245,9 +245,11 @@ def _is_ordered(about: overview.ActionOverview | None, what: str) -> bool:
     return {"hold": about.held is not None, "resume": about.held is None, "cancel": about.cancelled is not None}[what]
 
 
-def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> KeptPreview:
-    """Have a preview of the undo of a discard worked out; raises ActionRefused, which says what can be done instead, and
-    HTTPException 404 or 403."""
+def begin_undo_preview(console: Console, viewer: Viewer, action_id: str, reason: str) -> KeptPreview:
+    """Begin the preview of the undo of a discard, and return it at once.
+
+    Raises ActionRefused, which says what can be done instead, and HTTPException 404 or 403.
+    """
     shards = standing_actions.load_shard_numbers(console)
     about = _require_operator(overview.list_overviews(shards), viewer, action_id)
     start.demand_readiness(shards.admin, console.settings.app_id)

@@ -109,7 +109,9 @@ def accept_order(request: Request) -> Response:
 @needs(Role.OPERATOR)
 def preview_undo(request: Request) -> Response:
     reason = read(request, _decode_order).reason
-    return _answer_preview(request, actions.ask_undo(console_of(request), viewer_of(request), action_id(request), reason))
+    return _answer_preview(
+        request, actions.begin_undo_preview(console_of(request), viewer_of(request), action_id(request), reason)
+    )
 
 
 def _answer_preview(request: Request, kept: KeptPreview) -> Response:
@@ -177,7 +179,7 @@ def list_letters(request: Request) -> Response:
 
 @needs(Role.VIEWER)
 def answer_viewer(request: Request) -> Response:
-    """Who asks, and what they may: for programs that offer no more than that."""
+    """Answer who asks and what they may do, for programs that offer no more than that."""
     viewer = viewer_of(request)
     return respond_json({"name": viewer.name, "roles": dict(viewer.roles), "reveal": sorted(viewer.reveal)})
 

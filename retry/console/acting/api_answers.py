@@ -68,7 +68,7 @@ def respond_json(body: Any, status: HTTPStatus = HTTPStatus.OK, headers: dict[st
 # What the replica has, as the API says it in JSON.
 
 def describe_letter(row: LetterRow, masked: MaskedParts) -> dict[str, Any]:
-    """A letter without headers and payload; null in place of what is masked."""
+    """Describe a letter as JSON without headers and payload; null stands in place of what is masked."""
     key, message = (None if KEY in masked.others else row.key), (None if MESSAGE in masked.others else row.message)
     return {
         "name": row.name, "state": row.state, "kind": row.kind, "team": row.team, "letter": row.letter, "target": row.target,
@@ -83,7 +83,7 @@ def describe_letter(row: LetterRow, masked: MaskedParts) -> dict[str, Any]:
 
 
 def describe_payload(found: FoundLetter, masked: MaskedParts, framed_json: bytes | None) -> dict[str, Any]:
-    """Headers and payload of a letter: for those alone who may see them.
+    """Describe headers and payload of a letter as JSON, only for viewers who may see them.
 
     Args:
       masked: where fields are, the value is JSON, or null where there is none in which they could be found; masked headers
@@ -146,7 +146,10 @@ def build_now_object(found: Now, fresh: Freshness, scope: Scope) -> dict[str, An
 
 
 def freshness(fresh: Freshness, scope: Scope) -> Mapping[str, Any]:
-    """How old the data is; what is wrong may name a topic, and is told to who sees every team."""
+    """Describe as JSON how old the data is.
+
+    The field `trouble` may name a topic, so only viewers who see every team get it.
+    """
     return {
         "state": fresh.state, "progress": fresh.progress, "as_of": iso(fresh.as_of_ms), "lag_records": fresh.lag_records,
         "trouble": (fresh.trouble or None) if scope is None else None, "remaining_ms": fresh.remaining_ms,

@@ -57,7 +57,7 @@ class AuditTrail:
     def _producer(self) -> Records:
         with self._opening:
             if self._records is None:
-                self._records = Records(client_config.records_config(self._settings))
+                self._records = Records(client_config.build_records_config(self._settings))
             return self._records
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ def _open(request: Request) -> tuple[OpenedLetter, bool]:
     if opened.found is None:
         raise ActionRefused(opened.trouble)
     seen = str(form_of(request).get("seen", ""))
-    is_seen = hmac.compare_digest(seen.encode(), letter_editor.mark_value(request, opened).encode())
+    is_seen = hmac.compare_digest(seen.encode(), letter_editor.compute_value_mark(request, opened).encode())
     if not is_seen:
         letter.write_reveal(request, opened.row)
     return opened, is_seen
@@ -87,7 +87,7 @@ def _open(request: Request) -> tuple[OpenedLetter, bool]:
 def _read_form(request: Request, opened: OpenedLetter, editor: ValueEditor) -> EditForm:
     given = form_of(request)
     typed = str(given.get("value", editor.text)).replace("\r\n", "\n")
-    seen, attempt = letter_editor.mark_value(request, opened), str(given.get("attempt", ""))[:64]
+    seen, attempt = letter_editor.compute_value_mark(request, opened), str(given.get("attempt", ""))[:64]
     return EditForm("", editor.form, typed, str(given.get("reason", "")), seen, attempt, editor.check(typed))
 
 

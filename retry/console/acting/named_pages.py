@@ -55,7 +55,7 @@ class CancelRecord(NamedTuple):
 
 
 def build_cancel_record(where: entry_keys.Source, entry: Named, changelog: str, shards: int, now_ms: int) -> CancelRecord | None:
-    """The record that cancels an entry; None of one that cannot be, as what only waits to be parked.
+    """Build the record that cancels an entry; None for an entry that cannot be cancelled, as one that waits to be parked.
 
     Schedules and tasks end by a null in the partition in which they lie, so that whoever follows their topic sees it too.
     """
@@ -90,7 +90,7 @@ def cancel_named(console: Console, viewer: Viewer, name: str, reason: str) -> No
     if record is None:
         raise ActionRefused("this one cannot be cancelled here: it only waits to be parked")
     console.audit.write("cancel", viewer.name, reason, [name], [found.team or ""])
-    with closing(Records(client_config.records_config(console.settings))) as records:
+    with closing(Records(client_config.build_records_config(console.settings))) as records:
         records.write(record.topic, record.partition, record.key, record.value).result(_WITHIN_S)
 
 

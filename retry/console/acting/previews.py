@@ -77,7 +77,10 @@ class Previews:
     def begin_preview(
         self, action_id: str, by: str, kind: str, words: str, make: Callable[[KeptPreview], Preview]
     ) -> KeptPreview:
-        """Have a preview worked out, and return at once; one of this id is kept. Raises ActionRefused: too many are under way."""
+        """Begin to compute a preview, and return at once; return the known one where `by` has a preview for `action_id`.
+
+        Raises ActionRefused: too many are under way.
+        """
         kept = KeptPreview(action_id, by, kind, words, self._now_ms())
         with self._lock:
             self._forget_old()
@@ -106,7 +109,7 @@ class Previews:
                 self._make_room(kept.by)
 
     def find_preview(self, action_id: str, by: str) -> KeptPreview | None:
-        """The preview of this id that this person asked for; None where there is none any more."""
+        """Find the preview that a person asked for under an id; None where the preview is there no more."""
         with self._lock:
             self._forget_old()
             kept = self._kept.get(action_id)

@@ -195,7 +195,7 @@ class RunningRamps:
 
 
 def build_routes(console: Console) -> list[Route]:
-    """Have every page show the ramps that are not done; there is no route of their own."""
+    """Show on every page the ramps (actions in growing steps) that are not done; return no routes, they need none."""
     ramps = RunningRamps(console)
     console.list_ramps = ramps.list_lines
     console.keep_fresh(RAMPS, "ramps.html", lambda sight, _argument: {"ramps": ramps.list_lines(sight)})

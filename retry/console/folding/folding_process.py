@@ -64,7 +64,7 @@ class FoldingProcess:
         self._thread.start()
 
     def close(self) -> None:
-        """Have it stop after what is at hand; one that does not is killed, which costs no more than what it was writing."""
+        """Stop the folding process after its current work; where it does not stop, kill it and lose only the work at hand."""
         self._closing.set()
         self._say(CLOSE)
         if self._thread.ident is None:

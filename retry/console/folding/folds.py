@@ -47,7 +47,7 @@ class Sources(NamedTuple):
         return {"cluster": cluster_id, "changelog": self.own.changelog, **ids}
 
     def retention_ms(self) -> dict[str, int]:
-        """How long Kafka keeps what rests, by topic; without those that it keeps for ever."""
+        """Return how many ms Kafka keeps resting letters, by topic; without topics that keep them for ever."""
         kept = {topic: int(self.described[topic].config.get("retention.ms", -1)) for topic in self.resting}
         return {topic: ms for topic, ms in kept.items() if ms >= 0}
 
@@ -212,7 +212,7 @@ class Folds:
             return self._settled.roll_up_slots(now_ms)
 
     def count_indexed(self) -> None:
-        """The indexes were built: from now on they are kept up to date, and what retries came to is counted."""
+        """Note that the indexes were built: keep them up to date from now on, and count what retries came to."""
         self._letters.note_indexed()
         with _writing(self._connection):
             self._attempts.count_indexed()

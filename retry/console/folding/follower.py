@@ -115,7 +115,7 @@ class Follower:
         self._age_ms_max = topics.compute_table_age_max_ms(found.described[self._own.changelog])
         connection = self._file.open(found.identity(topics.read_cluster_id(admin), TOPIC), self._age_ms_max)
         folds = Folds(connection, found, self._registry, is_live=self._file.is_live)
-        reader = KafkaPartitionReader(client_config.reader_config(self._settings, preferred=_READING))
+        reader = KafkaPartitionReader(client_config.build_reader_config(self._settings, preferred=_READING))
         try:
             if not self._begin_reading(reader, folds, found, admin):
                 return

@@ -60,7 +60,7 @@ class Cell(NamedTuple):
     version: str | None = None
 
     def compute_digest(self) -> bytes:
-        """16 bytes that no other cell has."""
+        """Compute the digest of a cell: 16 bytes that no other cell has."""
         return xxh3_128_digest(repr(tuple(self)).encode("utf-8", "surrogatepass"))
 
 
@@ -134,7 +134,7 @@ def build_resting_place(log: LogPlace) -> str:
 
 
 def build_waiting_row(found: FoundLetter, key: bytes, place: str, log: LogPlace) -> LetterRecord:
-    """The row of an entry; one with a name is superseded until it is known to count."""
+    """Build the table row of an entry (a waiting letter); one with a name is superseded until it is known to count."""
     entry, kind, label = found.entry, "letter", None
     state, named, version = WAITING, None, None
     if key[0] == entry_keys.NAMED:
@@ -156,7 +156,7 @@ def build_waiting_row(found: FoundLetter, key: bytes, place: str, log: LogPlace)
 
 
 def build_resting_row(found: FoundLetter, log: LogPlace) -> LetterRecord:
-    """The row of a letter that is parked or discarded."""
+    """Build the table row of a letter that rests, which means it is parked or discarded."""
     sort = RESTING_SORT - max(0, min(_SORT_MAX, found.failed_ms or 0))
     kind = "task" if any(name == names.TASK_SOURCE for name, _ in found.headers) else "letter"
     return _record(found, build_resting_place(log), found.state, kind, sort, log, None)
@@ -223,7 +223,10 @@ def _casefold_message(message: str | None) -> str | None:
 
 
 def find_top_frames(headers: Headers) -> str | None:
-    """The top frames of the root cause, without lines of code: those change with each release."""
+    """Find the top frames of the root cause in a stack trace header; None where there are none.
+
+    The lines of code are left out: they change with each release.
+    """
     if (found := find_stack_header(headers)) is None:
         return None
     trace = found[1][-_TRACE_BYTES_MAX:]

@@ -40,7 +40,7 @@ class Cells:
         self._actions: set[tuple[int, str]] = set()
 
     def id_of(self, cell: Cell) -> int:
-        """The number of a cell, which is made where there is none."""
+        """Return the number of a cell; insert the cell first where it has none."""
         if (found := self._ids.get(cell)) is not None:
             return found
         digest = cell.compute_digest()
@@ -152,7 +152,7 @@ class LetterTable:
         self._first_without_text = self._next_id
 
     def note_indexed(self) -> None:
-        """All messages that there are have trigrams: from now on they are kept up to date."""
+        """Note that all present messages have trigrams; from now on each new message gets them, too."""
         self.is_indexed, self._first_without_text = True, self._next_id
 
     def write_texts(self) -> None:

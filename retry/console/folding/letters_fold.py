@@ -85,7 +85,7 @@ class RestingFold:
         self._letters.apply_changes(changes)
 
     def drop_before(self, partition: int, first: int) -> None:
-        """Kafka has deleted all records before an offset."""
+        """Drop the letters before an offset of a partition, whose records Kafka has deleted."""
         self._letters.drop_where(_FIRST_DELETED, (self._number, partition, first))
 
 

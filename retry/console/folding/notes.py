@@ -119,12 +119,12 @@ def find_partition(key: str, partitions: int) -> int:
 
 
 def list_notes(connection: sqlite3.Connection, prefix: str) -> list[tuple[str, bytes]]:
-    """Keys and values of the records whose keys begin so."""
+    """List keys and values of the notes whose keys begin with `prefix`, which ends in `/`."""
     return connection.execute("SELECT key, value FROM notes WHERE key >= ? AND key < ?", (prefix, prefix[:-1] + "0")).fetchall()
 
 
 def find_note_fault(key: str, value: bytes) -> str | None:
-    """Why a record is none of these; None where it is."""
+    """Find out why a record is not a valid note; None where the record is valid."""
     decode = next((decode for prefix, decode in _DECODERS.items() if key.startswith(prefix)), None)
     if decode is None:
         return f"no note has the key {key[:60]!r}"

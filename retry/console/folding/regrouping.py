@@ -74,7 +74,7 @@ class Regrouping:
                 self._last_merge[self._resolve_split(change.into, n)] = n
 
     def group_of(self, failure: Alike) -> str | None:
-        """The group of a failure; None where nothing is known of it."""
+        """Find the group of a failure; None where nothing is known of the failure."""
         group = failure.fingerprint
         return None if group is None else self._follow_splits(group, failure, -1)
 
@@ -104,7 +104,7 @@ class Regrouping:
             elif failure is None:
                 return group
             else:
-                group = split_id(group, change.by_what, find_split_value(failure, change.by_what))
+                group = build_part_id(group, change.by_what, find_split_value(failure, change.by_what))
         return group
 
     def _resolve_split(self, group: str, merge: int) -> str:
@@ -124,8 +124,8 @@ def find_split_value(failure: Alike, by_what: str) -> str | None:
     return None if found is None else str(found)
 
 
-def split_id(group: str, by_what: str, found: str | None) -> str:
-    """The id of one of the groups that a split makes."""
+def build_part_id(group: str, by_what: str, found: str | None) -> str:
+    """Build the id of one of the groups into which a split divides a group."""
     text = f"{by_what}\0{'' if found is None else '=' + found}"
     return f"{group}{PART}{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
 

@@ -150,7 +150,7 @@ class ReplicaFile:
         return bool(self.id) and self.id == self.corrupt
 
     def open(self, identity: Mapping[str, str], age_ms_max: int) -> sqlite3.Connection:
-        """The connection that writes: to the file that is there, or to a new one; raises DataDirUnusable.
+        """Open the replica file that is there, or a new one, and return a connection that writes; raises DataDirUnusable.
 
         A file that was not current for `age_ms_max` may have missed deletes, and is built anew.
         """

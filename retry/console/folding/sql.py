@@ -29,7 +29,7 @@ def encode_glob(glob: Glob) -> str:
 
 
 def translate_glob(parts: Sequence[str]) -> str:
-    """A glob as SQLite's GLOB takes it."""
+    """Translate a glob, given as the parts between its stars, into the syntax of SQLite's GLOB."""
     return "*".join(part.translate(_SPECIAL) for part in parts)
 
 
@@ -39,7 +39,7 @@ def register_functions(connection: sqlite3.Connection) -> None:
 
 
 def casefold_message(text: str | None) -> str | None:
-    """A message as its trigrams are kept: to these a NUL would be the end."""
+    """Casefold a message as trigrams need it, and replace NUL, which would end the text there; None stays None."""
     return None if text is None else text.casefold().replace("\0", "\1")
 
 

@@ -23,7 +23,7 @@ from retry.console.reading.replica import Replica
 from retry.console.reading.urgent_failures import FadingLetters, OverdueLetters
 from retry.console.rows import Group
 from retry.console.web.filters import make_exact_term
-from retry.console.web.formats import count_letters
+from retry.console.web.formats import format_letters
 from retry.operations.act.overview import ActionOverview
 from retry.operations.letter_filter.parse import parse
 from retry.printable import escape_unprintable
@@ -222,19 +222,19 @@ def describe_hold(about: ActionOverview, teams: Collection[str]) -> str:
     order = about.held
     reason = f": “{make_inert(order.reason)}”" if order and order.reason else ""
     by = f" (by {make_inert(order.by, 100)})" if order else ""
-    what = f"The action “{make_inert(about.action.kind, 40)}” on {count_letters(about.action.members)}{_in_teams(teams, 'of')}"
+    what = f"The action “{make_inert(about.action.kind, 40)}” on {format_letters(about.action.members)}{_in_teams(teams, 'of')}"
     return f"{what} is on hold{by}{reason}; {about.tally.done:,} are done."
 
 
 def describe_overdue(late: OverdueLetters) -> str:
     verb = "is" if late.letters == 1 else "are"
     since = f"the first was due at {_moment(late.since_ms)}"
-    return f"{count_letters(late.letters)}{_in_teams([late.team], 'of')} {verb} overdue; {since}."
+    return f"{format_letters(late.letters)}{_in_teams([late.team], 'of')} {verb} overdue; {since}."
 
 
 def describe_fading(fading: FadingLetters) -> str:
     where = f"parked in {make_inert(fading.topic)}"
-    return f"Kafka deletes {count_letters(fading.letters)}{_in_teams([fading.team], 'of')} within a day, {where}."
+    return f"Kafka deletes {format_letters(fading.letters)}{_in_teams([fading.team], 'of')} within a day, {where}."
 
 
 def title_of(kind: str, teams: Collection[str]) -> str:
@@ -258,7 +258,7 @@ def _name_failure(group: Group) -> str:
 
 def _count_group(group: Group) -> str:
     counts = [(group.waiting, "waits", "wait"), (group.parked, "is parked", "are parked")]
-    parts = [f"{count_letters(n)} {one if n == 1 else many}" for n, one, many in counts if n]
+    parts = [f"{format_letters(n)} {one if n == 1 else many}" for n, one, many in counts if n]
     return " and ".join(parts) or "no letter of it waits any more"
 
 

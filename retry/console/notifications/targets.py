@@ -48,7 +48,7 @@ class Senders:
         ClientCertificates(settings.webhook_certificates)
 
     def check_target(self, target: Target) -> None:
-        """See that a target's file can be used; raises SettingsInvalid, in which no URL stands."""
+        """Check that the file of a target can be used; raises SettingsInvalid, whose text has no URL in it."""
         try:
             if target.is_webhook:
                 read_url(target.file)

@@ -80,7 +80,7 @@ class GroupAdvice(NamedTuple):
 
 
 def read_advice(path: Path, scope: Scope) -> Told:
-    """The advice for the teams of a scope; a file that is not there yet, or that is something else, is a fault to be shown."""
+    """Read the advice for the teams of a scope; a file that is missing or is no advice becomes a fault in the result."""
     found, at_ms, fault = _read_file(path)
     rows = [_describe_row(row) for row in found.advice if scope is None or row.team in scope]
     diff = found.diff if scope is None else []
@@ -88,7 +88,7 @@ def read_advice(path: Path, scope: Scope) -> Told:
 
 
 def find_group_advice(path: Path, group: Group) -> GroupAdvice | None:
-    """The advice on a group, of several that with the most letters; None where the file has none for its teams."""
+    """Find the advice on a group of failures, of several the one with most letters; None without advice for its teams."""
     found, at_ms, fault = _read_file(path)
     if fault:
         return GroupAdvice(fault=fault)

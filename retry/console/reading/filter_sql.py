@@ -119,7 +119,10 @@ def refuse_unkept(letter_filter: Filter, long_headers: Collection[str]) -> None:
 
 
 def find_earliest_due_ms(letter_filter: Filter, now_ms: int) -> float:
-    """No letter is meant that is due earlier; as `predicate.latest_due_ms`."""
+    """Compute the earliest due time (ms) of all letters that a filter can select; minus infinity where it sets none.
+
+    The counterpart is `predicate.find_latest_due_ms`.
+    """
     if isinstance(letter_filter, AllOf):
         return max((find_earliest_due_ms(each, now_ms) for each in letter_filter.of), default=-inf)
     if isinstance(letter_filter, AnyOf):
@@ -191,7 +194,7 @@ def _range(field: str, value: Range, now_ms: int) -> Condition:
 
 
 def join_conditions(word: str, parts: Sequence[Condition]) -> Condition:
-    """One condition of several, between which `AND` or `OR` stands."""
+    """Join several conditions into one, with `AND` or `OR` between them; with none, `AND` is always true, `OR` never."""
     if not parts:
         return ALWAYS if word == "AND" else NEVER
     return Condition(f"({f' {word} '.join(part.sql for part in parts)})", tuple(p for part in parts for p in part.parameters))
@@ -205,8 +208,8 @@ _SAMPLE, _SAMPLES = 128, 3
 _LAST_CHAR, _EVER_MS = 0x10FFFF, 1 << 62
 
 
-def build_candidates(connection: sqlite3.Connection, letter_filter: Filter, most: int, now_ms: int) -> list[int] | None:
-    """Ids of the letters that come into question; None where no term of the filter leaves so few of them."""
+def find_candidate_ids(connection: sqlite3.Connection, letter_filter: Filter, most: int, now_ms: int) -> list[int] | None:
+    """List the ids of all letters that a filter can select, at most `most`; None where no term leaves so few letters."""
     for part in conjuncts(letter_filter):
         if isinstance(part, Term) and isinstance(part.value, Range) and part.field == "failed":
             failed = _by_failure(connection, part.value, most, now_ms)

@@ -16,7 +16,7 @@ from retry.console.folding.letter_record import RESTING_SORT_MIN
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.sql import bind_ids, select_column, select_rows
 from retry.console.reading import filter_sql
-from retry.console.reading.filter_sql import Condition, build_candidates, join_conditions
+from retry.console.reading.filter_sql import Condition, find_candidate_ids, join_conditions
 from retry.console.rows import COUNT_MAX, Scope
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.fields import GROUP
@@ -78,11 +78,11 @@ class LetterSearch:
         # Of no use where they are about as many as the cells leave.
         most = min(COUNT_MAX, self.total // _SPARSE + _FIRST_STRETCH)
         self._candidates = (
-            None if self._is_in_order or not self.cells else build_candidates(connection, letter_filter, most, now_ms)
+            None if self._is_in_order or not self.cells else find_candidate_ids(connection, letter_filter, most, now_ms)
         )
 
     def find_page(self, after: Position | None, limit: int) -> Found:
-        """The first letters behind a position; fewer where the time is over, and then where the next look begins."""
+        """Find the first letters behind a position: up to `limit`, or fewer and where to look next when the time is over."""
         begin = max(after or _IN_ORDER, self._begin)
         if not self.cells:
             return Found([], None)
@@ -119,7 +119,7 @@ class LetterSearch:
         return count, False
 
     def by_cell(self) -> tuple[dict[int, int], bool]:
-        """How many letters of each cell are meant; and whether not all were looked at."""
+        """Count by cell the letters that the filter selects; the bool says whether some letters were not looked at."""
         if self.by_cells or not self.cells:
             return self.cells, False
         counts: dict[int, int] = {}
@@ -216,7 +216,7 @@ _OF_CELLS = (
 
 
 def build_scope_condition(scope: Scope, states: frozenset[str] | set[str]) -> Condition:
-    """Letters in these states that a viewer may see."""
+    """Build the condition for letters in some states that a viewer may see."""
     found = Condition(f"c.state IN ({','.join('?' * len(states))})", tuple(sorted(states)))
     if scope is None:
         return found

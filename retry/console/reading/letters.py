@@ -30,14 +30,17 @@ _decode_position = msgspec.msgpack.Decoder(tuple[str, int, int]).decode
 
 
 def encode_cursor(file_id: str, question: str, position: tuple[int | float | str, ...] | None) -> str | None:
-    """The cursor behind a position of a list; None where it ends there. It is of use for the same file and question alone."""
+    """Encode the position behind a page of a list as a cursor; None where the list ends there.
+
+    The cursor is of use only for the same replica file and the same question.
+    """
     if position is None:
         return None
     return urlsafe_b64encode(msgspec.msgpack.encode((_hash_list(file_id, question), *position))).decode().rstrip("=")
 
 
 def decode_cursor(file_id: str, question: str, cursor: str | None) -> tuple[int, int] | None:
-    """The position that a cursor stands for; None for the beginning. Raises CursorStale: it is of another list."""
+    """Decode a cursor into its position; None for the beginning. Raises CursorStale where the cursor is of another list."""
     if cursor is None:
         return None
     first, second = unpack_cursor(file_id, question, cursor, _decode_position)
@@ -87,7 +90,7 @@ class LogRecord(NamedTuple):
 
 
 def read_letters_at(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[LetterRow]:
-    """The letters at these positions, in their order."""
+    """Read the letters at some positions; return their rows in the order of the positions."""
     return [row for row, _ in add_records(connection, positions)]
 
 
@@ -150,7 +153,10 @@ PAGE_MAX = 1_000
 def list_letters(
     connection: sqlite3.Connection, file_id: str, scope: Scope, letter_filter: Filter, after: str | None, limit: int, now_ms: int
 ) -> Page[LetterRow]:
-    """Letters soonest first, then those that rest, newest first; raises CursorStale, or FilterInvalid for what is in Kafka."""
+    """List a page of waiting letters, soonest due first, then of resting (parked, discarded) ones, newest first.
+
+    Raises CursorStale, or FilterInvalid where the filter asks for what is only in Kafka.
+    """
     question = f"letters {letter_filter} {sorted(scope) if scope is not None else None}"
     position = decode_cursor(file_id, question, after)
     search = LetterSearch(connection, scope, letter_filter, now_ms)
@@ -165,7 +171,10 @@ def list_letters(
 
 
 def find_excluding_term(connection: sqlite3.Connection, scope: Scope, letter_filter: Filter, now_ms: int) -> str | None:
-    """The term without which something would be found, where nothing is; of several one that means nothing by itself."""
+    """Find the filter term that excludes all letters: without it letters would be found; None where no single term does.
+
+    Ask only where nothing is found. Of several terms, one that selects no letter by itself comes first.
+    """
     parts = filter_sql.conjuncts(letter_filter)
     if len(parts) < 2:
         return str(letter_filter) if parts and _means_any(connection, scope, all_of([]), now_ms) else None
@@ -193,7 +202,10 @@ _ORDER = ("failed", "came back", "due", "action", "sent", "passed", "waiting", "
 
 
 def list_events(connection: sqlite3.Connection, scope: Scope, lineage: str) -> list[LineageEvent]:
-    """The oldest first; what is due or waits in the future comes last."""
+    """List the events of a lineage, the oldest first; what is due or waits in the future comes last.
+
+    A lineage is one original failure over all its retries.
+    """
     letters = _read_letters(connection, scope, lineage)
     here = {letter.letter for letter in letters if letter.letter}
     found = [*_list_attempt_events(connection, scope, lineage, here), *map(_describe_present, letters)]

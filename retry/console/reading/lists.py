@@ -134,7 +134,10 @@ def sees_action(scope: Scope, action: Action) -> bool:
 
 
 def read_controls(connection: sqlite3.Connection) -> list[Mapping[bytes, bytes]]:
-    """Pauses and actions by shard, as `action_state.read_states` and `control_records.pauses` read them."""
+    """Read the records of pauses and actions: one mapping of keys to values for each shard, from shard 0 on.
+
+    `action_state.read_states` and `control_records.read_pauses` read the mappings. A shard is a partition of the changelog.
+    """
     by_shard: defaultdict[int, dict[bytes, bytes]] = defaultdict(dict)
     for shard, key, value in connection.execute("SELECT shard, key, value FROM controls"):
         by_shard[shard][key] = value

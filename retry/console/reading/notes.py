@@ -87,7 +87,7 @@ class Notes:
         return known
 
     def changes(self, group: str) -> list[tuple[str, str, str, int]]:
-        """Merges and splits that stand for a group: id, what it is in words, by whom, when."""
+        """List the merges and splits that apply to a group: id, description in words, author, and time in ms of each."""
         with self._reading() as connection:
             known = regrouping.changes(connection)
         found = [(id_, each) for id_, each in known.items() if group == each.into or _is_part(group, each)]
@@ -95,7 +95,7 @@ class Notes:
         return sorted(told, key=lambda each: each[3])
 
     def resolve(self, group: str, by: str) -> None:
-        """Nothing is to be done about it; a letter that fails later opens it again."""
+        """Mark a group of failures as resolved: nothing is to be done. A letter that fails later opens the group again."""
         self._write(RESOLVED + group, Resolved(by, clock.wall_ms()))
 
     def reopen(self, group: str, by: str) -> None:  # noqa: ARG002 as `undo_regrouping`
@@ -150,7 +150,7 @@ class Notes:
 
     @cached_property
     def _records(self) -> Records:
-        return Records(client_config.records_config(self._settings))
+        return Records(client_config.build_records_config(self._settings))
 
     @cached_property
     def _partitions(self) -> int:

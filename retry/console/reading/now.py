@@ -213,7 +213,7 @@ def list_open_breakers(connection: sqlite3.Connection, as_of_ms: int) -> dict[st
 
 
 def list_breakers(connection: sqlite3.Connection, scope: Scope, registry: Registry, as_of_ms: int) -> list[BreakerState]:
-    """Breakers of targets of some teams: those that are not closed, and those that the policy file names."""
+    """List the circuit breakers for targets of some teams: those not closed, and those that the policy file names."""
     said = list_open_breakers(connection, as_of_ms)
     waiting = _count_waiting(connection, scope, said.keys() | registry.breakers.keys())
     theirs = _list_team_targets(registry, scope) | waiting.keys()

@@ -89,12 +89,15 @@ class _Fetcher:
         self._fetcher: RecordFetcher | None = None
 
     def fetch(self, places: Sequence[LogRecord], within_s: float) -> dict[RecordLocation, Message | str]:
-        """The records, or why there is none; nothing where others are read for so long."""
+        """Fetch records from Kafka by their places: for each the record, or a text that says why there is none.
+
+        Return an empty dict where another thread reads for all of `within_s` seconds.
+        """
         deadline = Deadline(within_s)
         if not self._lock.acquire(timeout=within_s):
             return {}
         try:
-            self._fetcher = self._fetcher or RecordFetcher(client_config.reader_config(self._settings), self._hole_records)
+            self._fetcher = self._fetcher or RecordFetcher(client_config.build_reader_config(self._settings), self._hole_records)
             return self._fetcher.fetch(list(places), max(_LEAST_S, deadline.remaining_s()))
         finally:
             self._lock.release()
@@ -121,7 +124,10 @@ class Payloads:
         self._single, self._many, self._selected = _Fetcher(settings), _Fetcher(settings), _Fetcher(settings, _HOLE_RECORDS)
 
     def find_letter(self, scope: Scope, name: str) -> FoundLetter | None:
-        """The letter with headers and payload; None where it is gone or another team's, or nobody answers in time."""
+        """Find a letter by its name, with headers and payload.
+
+        Return None where the letter is gone or is another team's, or where Kafka does not answer in time.
+        """
         with self._reading() as connection:
             there = letters.find_letter(connection, name)
         if there is None or (scope is not None and there[0].team not in scope):
@@ -136,11 +142,17 @@ class Payloads:
             return load(connection, find_positions(connection))
 
     def fetch_selected(self, places: Sequence[LogRecord], within_s: float) -> dict[RecordLocation, Message | str]:
-        """The records of letters that were selected for an action, or why there is none; nothing where nobody answers in time."""
+        """Fetch the records of letters that an action selects: for each the record, or a text that says why there is none.
+
+        Return an empty dict where another thread reads for all of `within_s` seconds.
+        """
         return self._selected.fetch(places, within_s)
 
     def find_returned_bitmap(self, block: bytes) -> bytes | None:
-        """The bitmap with this key: what was returned from a parking topic; see `retry.delay_queue.returned_offsets`."""
+        """Find the bitmap that says which letters of a block were returned from a parking topic; None where none was.
+
+        A block is a range of offsets, and `block` is its key; see `retry.delay_queue.returned_offsets`.
+        """
         with self._reading() as connection:
             found = connection.execute("SELECT bitmap FROM returned WHERE block = ?", (block,)).fetchone()
         return None if found is None else bytes(found[0])
@@ -154,7 +166,7 @@ class Payloads:
         self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 100,
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> Scanned:
-        """Letters that a filter means that asks for payloads too: stops at 10,000 letters, after 10 s, or when cancelled."""
+        """Search letters by a filter that also asks for payloads; stop at 10,000 letters, after 10 s, or when cancelled."""
         deadline, now_ms = Deadline(SCAN_S), clock.wall_ms()
         question, position = self.position(scope, letter_filter, after)
         if (known := self._scan_known(scope, letter_filter, position, limit, question, now_ms)) is not None:
@@ -213,9 +225,9 @@ class Payloads:
         self, scope: Scope, cheap: Filter, position: Position | None, now_ms: int, *,
         load: Callable[[Connection, Sequence[Position]], Loaded], letters_max: int,
     ) -> Iterator[tuple[Sequence[Position], Loaded, Position | None]]:  # fmt: skip
-        """Positions of letters that may be meant, so many at a time, what is loaded of them, and the position behind them.
+        """Yield pages of letters that a filter may select: their positions, what `load` returns for them, the next position.
 
-        The filter `cheap` asks for no payloads, see `without_payload`.
+        The filter `cheap` asks for no payloads, see `drop_payload_terms`.
         """
         while True:
             with self._reading() as connection:
@@ -245,7 +257,7 @@ class Payloads:
 
 
 def split_by_bytes(rows: Sequence[Row], size_of: Callable[[Row], int], bytes_max: int) -> Iterator[list[Row]]:
-    """Rows in their order, of which each list has about so many bytes, or one row that has more.
+    """Yield lists of rows, in their order, of at most `bytes_max` bytes each; a larger row makes a list of its own.
 
     >>> list(split_by_bytes([3, 4, 9, 1], lambda row: row, 8))
     [[3, 4], [9], [1]]

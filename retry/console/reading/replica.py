@@ -55,7 +55,7 @@ class ReplicaReaders:
         self.file_id = ""
 
     def switch_file(self, file_id: str) -> None:
-        """From now on this file is read; an empty id is none. Who reads at the moment may finish."""
+        """Switch to another replica file for all reads from now on; an empty id is no file. Running reads may finish."""
         if file_id == self.file_id:
             return
         self.file_id = file_id
@@ -65,7 +65,9 @@ class ReplicaReaders:
 
     @contextmanager
     def reading(self, progress: float) -> Iterator[sqlite3.Connection]:
-        """A connection that only reads, and sees one state of the file; raises RebuildInProgress while it is built, or corrupt.
+        """Yield a read-only connection that sees one state of the replica file.
+
+        Raises RebuildInProgress while the file is built, and where the file is corrupt.
         """
         if not self.file_id:
             raise RebuildInProgress(progress)
@@ -185,7 +187,7 @@ class Replica:
         order: Order = MOST_LETTERS,
         counts_beside: bool = True,
     ) -> GroupPage:
-        """Kinds of failures, and what is counted beside them; only letters that `letter_filter` means are counted.
+        """List groups (kinds) of failures and the counts beside them; only letters that `letter_filter` selects count.
 
         `show` is one of `retry.console.reading.group_list.SHOWN`. Raises FilterInvalid where it asks for payloads.
         """
@@ -194,13 +196,15 @@ class Replica:
             return list_groups(connection, self._readers.file_id, query, clock.wall_ms())
 
     def find_group(self, scope: Scope, group_id: str) -> Group | None:
-        """One kind of failures; also one that was merged into it is a name for it."""
+        """Find a group of failures by its id, or by the id of a group that was merged into it; None where there is none."""
         with self._reading() as connection:
             return groups.find_group(connection, scope, group_id, clock.wall_ms())
 
     def in_group(self, field: str, name: str) -> Predicate:
-        """Which letters a group has as it is now, with what was merged into it and all that it was split into; or, where `field`
-        is `failed-again`, those that an action had sent and that failed again."""
+        """Build the test whether a letter is in a group as it is now, with what was merged into it and all its split parts.
+
+        Where `field` is `failed-again`, test whether the action `name` had sent the letter and the letter failed again.
+        """
         with self._reading() as connection:
             if field == FAILED_AGAIN:
                 query, parameters = action_outcomes.select_failed_lineages(name)
@@ -233,17 +237,20 @@ class Replica:
             return urgent_failures.list_fading(connection, self._follower.report.retention_ms, clock.wall_ms())
 
     def find_reopened(self) -> Mapping[str, int]:
-        """Groups that were resolved and failed later, with the moment until which they were."""
+        """List the groups that were resolved and failed later, each with the time (ms) until which it was resolved."""
         with self._reading() as connection:
             return groups.read_resolutions(connection).failed_later
 
     def list_letters(self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
-        """Letters, soonest first, then those that rest, newest first; raises FilterInvalid for what stays in Kafka."""
+        """List a page of waiting letters, soonest due first, then of resting (parked, discarded) ones, newest first.
+
+        Raises FilterInvalid where the filter asks for what stays in Kafka.
+        """
         with self._reading() as connection:
             return letters.list_letters(connection, self._readers.file_id, scope, letter_filter, after, limit, clock.wall_ms())
 
     def find_letter(self, scope: Scope, name: str) -> LetterRow | None:
-        """The letter of a name; None where it waits or rests no more, or is another team's."""
+        """Find a letter by its name; None where the letter waits or rests no more, or is another team's."""
         with self._reading() as connection:
             found = letters.find_letter(connection, name)
         return found[0] if found and (scope is None or found[0].team in scope) else None
@@ -262,7 +269,7 @@ class Replica:
             return lists.list_filter_names(connection, scope)
 
     def named_entries(self, scope: Scope, kind: str, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
-        """Schedules, tasks or timers that wait, soonest first."""
+        """List a page of the schedules, tasks or timers that wait, the soonest due first."""
         with self._reading() as connection:
             return lists.list_named_entries(connection, self._readers.file_id, scope, kind, after, limit)
 
@@ -284,7 +291,10 @@ class Replica:
             return load_audited_actions(connection, self._readers.file_id, scope, after, limit, wanted or {})
 
     def controls(self) -> list[Mapping[bytes, bytes]]:
-        """Pauses and actions, as `action_state.read_states` and `control_records.pauses` read them: by shard."""
+        """Read the records of pauses and actions: one mapping of keys to values for each shard, from shard 0 on.
+
+        `action_state.read_states` and `control_records.read_pauses` read the mappings. A shard is a partition of the changelog.
+        """
         with self._reading() as connection:
             return lists.read_controls(connection)
 

@@ -144,12 +144,12 @@ def console_of(request: Request) -> Console:
 
 
 def viewer_of(request: Request) -> Viewer:
-    """Who asks. Only for endpoints that need a role: others may be asked by nobody known."""
+    """Return the viewer who sends a request. Only for endpoints that need a role: others also serve unknown viewers."""
     return request.state.viewer
 
 
 def session_of(request: Request) -> Session | None:
-    """The sign-in that a request belongs to; None of who came with a token of the API, or has not signed in."""
+    """Return the sign-in session of a request; None for a request with an API token, or from somebody not signed in."""
     return getattr(request.state, "session", None)
 
 
@@ -176,7 +176,7 @@ def demand_found(found: _Found | None, told: str) -> _Found:
 def render_page(
     request: Request, template: str, status: int = HTTPStatus.OK, live: tuple[str, str] | None = None, **context: Any
 ) -> Response:
-    """A page, or the answer to a form: a template of any module's `templates` with what every page has.
+    """Render a page, or the answer to a form, from a template in any module's `templates`, with what every page has.
 
     Args:
       live: the part that keeps it fresh, and its argument; see `retry.console.web.live`. A page without one says that it does not

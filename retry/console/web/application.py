@@ -90,7 +90,7 @@ class Assets:
         return f"/static/{self._assets[name].hash}/{name}"
 
     def build_routes(self) -> list[Route]:
-        """The route of all of them; it is open, as the page to sign in needs them."""
+        """Build the one route of all static files; it needs no role, because the page to sign in needs the files."""
 
         @needs(None, ANY_FIELD)
         def send(request: Request) -> Response:
@@ -117,7 +117,7 @@ OWN: tuple[Routes, ...] = (
 
 
 def build_templates(assets: Assets) -> jinja2.Environment:
-    """The templates; whatever they show is escaped, and a name that they do not know is an error."""
+    """Build the template environment: it escapes what templates show, and an unknown name in a template is an error."""
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
@@ -131,7 +131,7 @@ def build_application(
     console: Console, assets: Assets, more: Iterable[Routes] = (), certificate: Certificate | None = None,
     registry: CollectorRegistry | None = None,
 ) -> ASGIApp:  # fmt: skip
-    """All that the console answers.
+    """Build the web application of the console, with all that it answers.
 
     Args:
       more: what other packages serve, a function each.

@@ -45,7 +45,7 @@ class FailuresView(NamedTuple):
         return urlencode(self.list_fields())
 
     def list_fields(self) -> dict[str, str]:
-        """The fields of an address or a form that mean this; what goes without saying is left out."""
+        """List the fields of an address or a form that stand for the view; fields with their usual value are left out."""
         given = {
             "q": self.q, "show": "" if self.show == OPEN else self.show,
             "sort": "" if self.order == MOST_LETTERS else str(self.order), "after": self.after or "",

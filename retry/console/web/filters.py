@@ -35,11 +35,11 @@ def read(text: str, viewer: Viewer, registry: Registry) -> Filter:
 
 
 def list_completions(text: str, names: Names) -> list[str]:
-    """Whole filters that begin as a text does, whose last term is completed: by a field, or by a value that there is.
+    """List whole filters that complete the last term of a text, by a field or by a value that exists; empty where none fits.
 
-    >>> completions("team:a st", Names())
+    >>> list_completions("team:a st", Names())
     ['team:a state:']
-    >>> completions("topic:pay", Names(topics=("orders.DLT", "payments.DLT")))
+    >>> list_completions("topic:pay", Names(topics=("orders.DLT", "payments.DLT")))
     ['topic:payments.DLT']
     """
     found = _LAST.search(text)
@@ -72,9 +72,9 @@ def _fitting(values: Iterable[str], begun: str) -> list[str]:
 
 
 def make_exact_term(field: str, value: str) -> str:
-    """The term that asks for exactly this value.
+    """Write the filter term that selects exactly one value of a field.
 
-    >>> print(exactly("topic", "a.DLT"), exactly("message", 'not "so" *'))
+    >>> print(make_exact_term("topic", "a.DLT"), make_exact_term("message", 'not "so" *'))
     topic:a.DLT message:"not \\"so\\" \\*"
     """
     return f"{field}:{value if value and _PLAIN.fullmatch(value) else quote_text(value)}"

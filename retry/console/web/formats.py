@@ -27,12 +27,12 @@ def format_text(text: str | bytes | None, most: int = _SHOWN_MAX) -> str:
 
 
 def hide_text(text: str | Markup, is_hidden: bool) -> str:
-    """The text, or in its place that it is masked."""
+    """Return a text, or where `is_hidden` the words that say that it is masked."""
     return MASKED if is_hidden else text
 
 
 def break_after_dots(text: str) -> Markup:
-    """A name that may be broken after its dots, where its column is narrow.
+    """Write a name as HTML that may break after its dots, where its column is narrow.
 
     >>> break_after_dots("a.b<c>")
     Markup('a.<wbr>b&lt;c&gt;')
@@ -41,26 +41,26 @@ def break_after_dots(text: str) -> Markup:
 
 
 def escape_lines(text: str) -> str:
-    """Lines that somebody wrote, with what is not printable as its escape."""
+    """Escape what is not printable in each line of a text that somebody wrote."""
     return "\n".join(printable.escape_unprintable(line) for line in text.replace("\r\n", "\n").split("\n"))
 
 
 def format_count(value: int | None, *, capped: bool = False) -> str:
-    """A count; `+` where there are more."""
+    """Format a count; add `+` where there are more, and write `unknown` for None."""
     return "unknown" if value is None else f"{value:,}{'+' if capped else ''}"
 
 
-def count_letters(count: int) -> str:
-    """So many letters, in words.
+def format_letters(count: int) -> str:
+    """Write a number of letters in words.
 
-    >>> count_letters(1), count_letters(1814)
+    >>> format_letters(1), format_letters(1814)
     ('1 letter', '1,814 letters')
     """
     return f"{count:,} letter{'' if count == 1 else 's'}"
 
 
 def duration(ms: int) -> str:
-    """How long, in its largest unit and the next: `2 h 5 min`.
+    """Format a duration in its largest unit and the next: `2 h 5 min`.
 
     >>> duration(7_500_000), duration(400), duration(90_061_000), duration(0)
     ('2 h 5 min', '0.4 s', '1 d 1 h', '0 s')
@@ -76,7 +76,7 @@ def duration(ms: int) -> str:
 
 
 def ago(at_ms: int | None, now_ms: int, *, brief: bool = False) -> str:
-    """When that is from now on: `3 min ago`, `in 2 h 5 min`; briefly in its largest unit alone.
+    """Say how far a moment is from now: `3 min ago`, `in 2 h 5 min`; where `brief`, in its largest unit alone.
 
     >>> ago(0, 7_500_000), ago(0, 7_500_000, brief=True), ago(7_500_000, 0)
     ('2 h 5 min ago', '2 h ago', 'in 2 h 5 min')
@@ -94,12 +94,12 @@ def ago(at_ms: int | None, now_ms: int, *, brief: bool = False) -> str:
 # in the same form again: `full`, `brief`, `minute`, or `ago`; `data-age` says that it has how long ago that is.
 
 def moment(at: int | str | None, now_ms: int | None = None) -> Markup:
-    """A moment in UTC, given in ms or as ISO 8601, and when that is from now on."""
+    """Write a moment, given in ms or as ISO 8601, as HTML in UTC; with `now_ms`, add how far it is from now."""
     return _format_time(_to_ms(at), "full", _FULL, now_ms)
 
 
 def mark_moments(text: str) -> Markup:
-    """A sentence in which every moment of ISO 8601 in UTC is written as `moment` writes it.
+    """Write a sentence as HTML in which each ISO 8601 moment in UTC looks as `moment` writes it.
 
     >>> mark_moments("<b> at 2026-09-21T14:13:20.000+00:00.").striptags()
     '<b> at 2026-09-21 14:13:20 UTC.'
@@ -131,12 +131,12 @@ def brief(at: int | str | None, now_ms: int) -> Markup:
 
 
 def format_minute(at_ms: int) -> Markup:
-    """A moment in UTC for a narrow column that is headed UTC: day, month and minutes."""
+    """Format a moment in UTC as day, month and minutes, for a narrow column that is headed UTC."""
     return _format_time(at_ms, "minute", "%-d %b %H:%M", None)
 
 
 def format_age(at: int | str | None, now_ms: int, *, brief: bool = False) -> Markup:
-    """How long ago a moment was, which says itself when that was where somebody points at it; see `ago`.
+    """Write how long ago a moment was, as HTML; the moment itself shows under the mouse pointer; see `ago`.
 
     >>> print(format_age(1_790_000_000_000, 1_790_000_060_000))
     <time datetime="2026-09-21T14:13:20.000Z" data-as="ago" title="2026-09-21 14:13:20 UTC">1 min ago</time>
@@ -176,7 +176,7 @@ def _format_iso(when: datetime) -> str:
 
 
 def format_for_picker(text: str) -> str:
-    """A moment as a field has it in which one is picked; what stands for none is left as it is.
+    """Format a moment for an input field in which one is picked; a text that is no moment is returned as it is.
 
     >>> format_for_picker("1790000000"), format_for_picker("2026-09-21T14:13:20+02:00"), format_for_picker("2026-09-21T14:13")
     ('2026-09-21T14:13:20', '2026-09-21T12:13:20', '2026-09-21T14:13:00')
@@ -191,7 +191,7 @@ def format_for_picker(text: str) -> str:
 
 
 def percent(part: int | None, whole: int | None) -> str:
-    """A share; a dash where it is not known.
+    """Format a share in percent; a dash where the share is not known.
 
     >>> percent(1, 3), percent(0, 0)
     ('33 %', '–')
@@ -201,7 +201,7 @@ def percent(part: int | None, whole: int | None) -> str:
 
 FILTERS = {
     "dotted": break_after_dots, "visible": format_text, "visible_lines": escape_lines, "number": format_count,
-    "duration": duration, "ago": format_age, "count_letters": count_letters,
+    "duration": duration, "ago": format_age, "format_letters": format_letters,
     "moment": moment, "brief": brief, "minute": format_minute, "percent": percent,
     "picked": format_for_picker, "mark_moments": mark_moments, "unless": hide_text,
 }  # fmt: skip
@@ -214,7 +214,7 @@ _HOUR_MS = 3_600_000
 
 
 def bars(counts: Sequence[int], what: str) -> Markup:
-    """Bars for the hours of a day, the oldest first; what they are is read aloud with their sum and the highest."""
+    """Draw bars for the hours of a day, the oldest first; a screen reader reads `what`, the sum and the highest count."""
     most = max(counts, default=0)
     told = f"{what}: {sum(counts):,} in {len(counts)} hours, at most {most:,} in one"
     drawn = [
@@ -233,7 +233,7 @@ def _height(count: int, most: int) -> int:
 
 
 def hours(counts: Sequence[int], now_ms: int) -> list[tuple[int, int]]:
-    """When each hour began of which these are the counts, the last being the one that is not over.
+    """Pair each hourly count with the time in ms at which its hour began; the last hour is not over yet.
 
     >>> hours([3, 5], 7_200_001)
     [(3600000, 3), (7200000, 5)]

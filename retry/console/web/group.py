@@ -67,7 +67,7 @@ def draw_chart(bars: Sequence[FailureBar], link: Callable[[FailureBar], str], wh
 def round_scale_up(most: int) -> int:
     """Return the end of a scale that a person can read: 2, 4, 10, 20 or 50 times a power of ten, so that its half is whole.
 
-    >>> [nice_most(each) for each in (0, 1, 3, 7, 11, 45, 51, 1814)]
+    >>> [round_scale_up(each) for each in (0, 1, 3, 7, 11, 45, 51, 1814)]
     [2, 2, 4, 10, 20, 50, 100, 2000]
     """
     powers = takewhile(lambda power: power <= 10 * max(1, most), (10**n for n in range(30)))

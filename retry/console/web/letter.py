@@ -19,7 +19,7 @@ from retry.console.web.app import Console, console_of, demand_found, render_page
 from retry.console.web.letter_editor import OpenedLetter
 from retry.console.web.letter_timeline import draw_timeline, find_last_stop
 from retry.console.web.masks import MaskedParts
-from retry.console.web.payload_views import PayloadView, build_masked_view, list_value_parts, list_views, read_header
+from retry.console.web.payload_views import PayloadView, build_masked_view, format_header, list_value_parts, list_views
 from retry.console.web.rights import Role, Sight, needs
 from retry.console.web.stack_trace import parse_stack_trace
 from retry.dead_letters.dead_letter import read
@@ -147,7 +147,7 @@ def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
 
 @needs(Role.VIEWER)
 def render_letter(request: Request) -> Response:
-    """A letter, whose payload is shown as its shape; of one that has left, what became of it."""
+    """Render the page of a letter, with the payload as its shape only; for a letter that has left, what became of it."""
     replica, asked = console_of(request).replica, (viewer_of(request).scope(), request.path_params["name"])
     row = replica.find_letter(*asked)
     if row is None and (departed := replica.find_departed(*asked)):
@@ -168,7 +168,7 @@ def _render_departed(request: Request, departed: DepartedLetter) -> Response:
 
 @needs(Role.VIEWER)
 def reveal(request: Request) -> Response:
-    """A letter with its payload, after that is written down."""
+    """Render the page of a letter with its payload, after the audit has a record of that."""
     opened = open_letter(request)
     demand_reveal(request, opened.row)
     write_reveal(request, opened.row)
@@ -205,7 +205,7 @@ def render_opened(
     request: Request, opened: OpenedLetter, *, is_revealed: bool, form: letter_editor.EditForm | None = None,
     status: HTTPStatus = HTTPStatus.OK,
 ) -> Response:  # fmt: skip
-    """The page of a letter; `form` is that in which its value is edited, None where nobody edits it here."""
+    """Render the page of a letter; `form` is the form that edits its value, None where nobody edits it here."""
     page = _build_page(request, opened, is_revealed=is_revealed)
     return render_page(request, "letter.html", status, revealed=is_revealed, form=form, **page)
 
@@ -296,7 +296,7 @@ def _group_headers(
     groups: dict[str, list[tuple[str, str | None, int]]] = {"of the service": [], "of the framework": [], "others": []}
     for name, value in found.headers[:_HEADERS_MAX]:
         of = "of the service" if name in OURS else "of the framework" if name in KNOWN else "others"
-        text = None if value is None else read_header(name, value[:_HEADER_CHARS_MAX], is_known=of == "of the framework")
+        text = None if value is None else format_header(name, value[:_HEADER_CHARS_MAX], is_known=of == "of the framework")
         is_shown = (is_revealed or of != "others") and not masked.hides_header(name, value, found.failure)
         groups[of].append((name, text if is_shown else None, len(value or b"")))
     return [(of, held) for of, held in groups.items() if held]

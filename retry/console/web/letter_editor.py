@@ -66,7 +66,9 @@ def begin_form(request: Request, opened: OpenedLetter) -> EditForm | None:
         editor = open_editor(request, opened)
     except ValueInvalid as wrong:
         return EditForm(str(wrong))
-    return EditForm("", editor.form, editor.text, seen=mark_value(request, opened), attempt=secrets.token_hex(_MARK_BYTES))
+    return EditForm(
+        "", editor.form, editor.text, seen=compute_value_mark(request, opened), attempt=secrets.token_hex(_MARK_BYTES)
+    )
 
 
 def open_editor(request: Request, opened: OpenedLetter) -> ValueEditor:
@@ -77,8 +79,8 @@ def open_editor(request: Request, opened: OpenedLetter) -> ValueEditor:
     return ValueEditor(value, console_of(request).framed, opened.decoded.json if opened.decoded else None)
 
 
-def mark_value(request: Request, opened: OpenedLetter) -> str:
-    """A mark of a letter's value that only this sign-in gets, when the value is revealed to it."""
+def compute_value_mark(request: Request, opened: OpenedLetter) -> str:
+    """Compute a mark of a letter's value that only the current sign-in gets, when the value is revealed to it."""
     value = opened.found.value if opened.found else None
     return hash_for_session(request, [opened.row.name.encode(), value or b""], _MARK_BYTES)
 

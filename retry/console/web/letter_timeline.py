@@ -52,7 +52,7 @@ class Stop(NamedTuple):
 
 
 def find_last_stop(events: Sequence[LineageEvent], now_ms: int) -> Stop | None:
-    """The newest of what has happened so far to an original record; None where no time is known."""
+    """Find the newest event so far of an original record; None where no event has a known time."""
     past = [each for each in events if each.what in _SAID and each.at_ms is not None and each.at_ms <= now_ms]
     newest = max(past, key=lambda each: each.at_ms or 0, default=None)
     return Stop(newest.what, newest.at_ms or 0, newest.attempt) if newest else None

@@ -15,7 +15,7 @@ from retry.console.rows import Held, LetterRow, Scope
 from retry.console.rows import Now as Snapshot
 from retry.console.web import workers
 from retry.console.web.app import Console, console_of, render_page, viewer_of
-from retry.console.web.formats import count_letters, duration, format_count
+from retry.console.web.formats import duration, format_count, format_letters
 from retry.console.web.rights import Role, needs
 from retry.console.web.workers import LookedUp, Workers, list_silences
 from retry.delay_queue.entry_keys import Lane
@@ -52,7 +52,10 @@ class OverdueLane(NamedTuple):
 
 
 def find_overdue_lanes(console: Console) -> LookedUp[tuple[OverdueLane, ...]]:
-    """Looks at the 500 letters that are overdue for longest."""
+    """Build a background look-up of lanes that are overdue; it looks at the 500 letters that are overdue for longest.
+
+    A lane is the letters with the same team, topic and target.
+    """
 
     def find_lanes(_before: tuple[OverdueLane, ...]) -> tuple[OverdueLane, ...]:
         oldest: dict[tuple[str | None, str, str], LetterRow] = {}
@@ -126,7 +129,7 @@ def _near_retention_q(age_ms: int) -> str:
 
 
 def describe_title(now: Snapshot) -> str:
-    """The title of the page, as a tab has it: what is new first, then how much waits."""
+    """Build the page title for a browser tab: new groups first, then how many letters wait and are parked."""
     new = f"({format_count(now.new_groups)} new) " if now.new_groups else ""
     return f"{new}Now: {format_count(now.waiting)} waiting, {format_count(now.parked)} parked"
 
@@ -185,7 +188,7 @@ def _format_rate(per_hour: float) -> str:
 def describe_action(about: ActionOverview) -> str:
     """Say how far an action has come."""
     done = about.tally.done + about.tally.gone + sum(about.tally.refused.values())
-    text = f"{done:,} of {count_letters(about.action.members)} done"
+    text = f"{done:,} of {format_letters(about.action.members)} done"
     if about.action.ramp is None:
         return text
     return f"{text}, step {about.open_step} of {len(about.action.ramp.steps)}"

@@ -116,7 +116,7 @@ class Provider:
         return person
 
     def find_viewer(self, person: Person) -> Viewer | None:
-        """Who a person is here, with the rights that the file gives now; None where there are none."""
+        """Build the viewer for a person, with the rights that the roles file gives now; None where it gives none."""
         granted = self._roles.find_grants(person.values)
         return Viewer(person.name, granted.roles, granted.reveal) if granted.roles else None
 

@@ -28,7 +28,7 @@ class ShapeLine(NamedTuple):
 def list_value_parts(value: bytes | None, json_text: bytes | None = None) -> list[ShapeLine]:
     """List the parts of a value, at most 200; of a framed value those of the JSON that it reads as.
 
-    >>> [tuple(line) for line in shape(b'{"id": 4711, "to": ["a", null]}')]
+    >>> [tuple(line) for line in list_value_parts(b'{"id": 4711, "to": ["a", null]}')]
     [('$', 'object of 2'), ('$.id', 'number'), ('$.to', 'list of 2'), ('$.to[]', 'text of 1, null')]
     """
     if value is None:
@@ -136,22 +136,22 @@ def _view_text(name: str, text: bytes) -> PayloadView:
 
 
 def build_masked_view(masked: str) -> PayloadView:
-    """The one way in which a value is shown some of whose fields are masked; `masked` is JSON that is laid out."""
+    """Build the only view of a value that has some fields masked; `masked` is JSON with line breaks and indentation."""
     return PayloadView("JSON, some fields masked", escape_json(masked))
 
 
 def escape_lines(text: str) -> str:
-    """Lines of text, each with what is not printable as its escape."""
+    """Escape what is not printable in each line of a text."""
     return "\n".join(escape_unprintable(line, _LINE_CHARS_MAX) for line in text.split("\n"))
 
 
-def read_header(name: str, value: bytes, *, is_known: bool) -> str:
-    """The value of a header as text; a number where a framework wrote one as bytes, as Spring does.
+def format_header(name: str, value: bytes, *, is_known: bool) -> str:
+    """Return the value of a header as text; as a number where a framework, such as Spring, wrote one as bytes.
 
     Args:
       is_known: whether a framework is known to write headers of this name.
 
-    >>> read_header("kafka_dlt-original-offset", bytes([0, 0, 0, 0, 0, 0, 7, 94]), is_known=True)
+    >>> format_header("kafka_dlt-original-offset", bytes([0, 0, 0, 0, 0, 0, 7, 94]), is_known=True)
     '1,886'
     """
     if is_known and len(value) in (4, 8) and not value.isalnum() and not value.decode("latin-1").isprintable():

@@ -68,7 +68,7 @@ class Viewer:
     reveal: frozenset[str] = frozenset()
 
     def scope(self) -> Scope:
-        """The teams whose letters this viewer may see; None is all."""
+        """Return the teams whose letters the viewer may see; None means all teams."""
         return None if EVERY_TEAM in self.roles else frozenset(self.roles)
 
     def sight(self) -> Sight:
@@ -161,7 +161,7 @@ def read_roles(words: list[str]) -> Granted | None:
 
 
 def combine_grants(parts: Iterable[Granted]) -> Granted:
-    """All that several grants allow: of each team the highest role."""
+    """Combine several grants into one that allows all of them: for each team the highest role."""
     roles: dict[str, Role] = {}
     reveal: set[str] = set()
     for part in parts:

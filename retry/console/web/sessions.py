@@ -133,7 +133,10 @@ class Sessions:
         self._restore: Callable[[Mapping[str, Any]], ViewerNow | None] = lambda _said: None
 
     def restore_by(self, restore: Callable[[Mapping[str, Any]], ViewerNow | None]) -> None:
-        """Have sign-ins of other consoles, and of before a restart, restored from what `begin_session` was given as `said`."""
+        """Set the function that restores sign-ins of other consoles, and of before a restart.
+
+        The function gets what `begin_session` was given as `said`.
+        """
         self._restore = restore
 
     def begin_session(self, viewer: ViewerNow, said: Mapping[str, Any] | None = None) -> tuple[str, Session]:
@@ -163,7 +166,7 @@ class Sessions:
         return self._keep_session(digest, Session(viewer, int(said["until_ms"]), bytes.fromhex(said["csrf"])))
 
     def find(self, secret: str) -> tuple[Session, Viewer] | None:
-        """The sign-in of a cookie and who it is; None where it has ended."""
+        """Find the sign-in of a cookie and the viewer who signed in; None where the sign-in has ended."""
         digest = _hash_secret(secret)
         with self._lock:
             session = self._by_digest.get(digest)

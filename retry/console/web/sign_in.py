@@ -58,7 +58,7 @@ class ProxySignIn:
         self._lock = threading.Lock()
 
     def find_session(self, request: Request) -> tuple[Session, Viewer] | None:
-        """The sign-in of who asks through the proxy; None where it did not come through there, or has no role here."""
+        """Find the sign-in of a request through the proxy; None for a request not from there, or a person without a role."""
         person = self._find_person(request)
         viewer = None if person is None else self._find_viewer(person)
         return None if person is None or viewer is None else (self._session_of(person), viewer)
@@ -136,7 +136,7 @@ class Origin(NamedTuple):
     behind_proxy: bool = False
 
     def asker(self, request: Request) -> str:
-        """The address of who asks, as far as it is known: what else stands in the header, anybody can have written."""
+        """Return the client address of a request as far as known, else empty; anybody can forge the rest of the header."""
         forwarded = ",".join(request.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip() if self.behind_proxy else ""
         return forwarded or (request.client.host if request.client else "")
 
@@ -192,7 +192,7 @@ class SignIn:
         return self.sessions.find(secret) if secret else None
 
     def bearer(self, token: str) -> Viewer | None:
-        """Who has a token; ask `may_try` before."""
+        """Find the viewer who has a token; None where the token is not valid. Call `may_try` before."""
         return self._viewer(self.tokens.find(token) if self.tokens else None)
 
     def by_token(self, token: str) -> tuple[str, Session] | None:
@@ -216,7 +216,7 @@ class SignIn:
         return (lambda: LOCAL) if self.is_open else None
 
     def why_not(self, token: str) -> str:
-        """Why a token cannot sign in, for whoever has it."""
+        """Explain to the holder of a token why the token cannot sign in."""
         found = self.tokens.find(token) if self.tokens else None
         if self.tokens is None or found is None:
             return "this token is not valid; retry console token makes one"
@@ -253,24 +253,24 @@ class SignIn:
                 bucket.give_back(1)
 
     def set_cookie(self, response: Response, secret: str) -> None:
-        """Have the browser keep who it is until it is closed, or the sign-in ends here."""
+        """Set the cookie of a sign-in, which the browser keeps until it is closed, or the sign-in ends here."""
         # Without TLS, which is on loopback alone, browsers would not keep a cookie that is Secure.
         response.set_cookie(self._cookie, secret, path="/", secure=self.origin.secure, httponly=True, samesite="lax")
 
     def forget_cookie(self, response: Response) -> None:
-        """Have the browser forget who it is: a cookie that is sealed would be known to other consoles."""
+        """Delete the cookie of a sign-in from the browser: other consoles would still know a sealed cookie."""
         response.delete_cookie(self._cookie, path="/", secure=self.origin.secure, httponly=True, samesite="lax")
 
     def set_pending(self, response: Response, pending: Pending) -> None:
-        """Have the browser keep, sealed, with what it went to the provider."""
+        """Set a sealed cookie with the sign-in that the browser has begun at the identity provider."""
         kept, secure = self._seal.seal_content(_STATE, pending._asdict()), self.origin.secure
         response.set_cookie(self._state_cookie, kept, _STATE_S, path="/", secure=secure, httponly=True, samesite="lax")
 
     def pending_of(self, request: Request) -> Pending | None:
-        """With what this browser went to the provider; None where it did not."""
+        """Return the sign-in that this browser has begun at the identity provider; None where there is none."""
         kept = self._seal.open_content(_STATE, request.cookies.get(self._state_cookie, ""))
         return None if kept is None else Pending(**kept)
 
     def forget_pending(self, response: Response) -> None:
-        """Have the browser forget it: nobody comes back with the same twice."""
+        """Delete the cookie of a begun sign-in from the browser: nobody comes back twice from the provider with the same one."""
         response.delete_cookie(self._state_cookie, path="/", secure=self.origin.secure, httponly=True, samesite="lax")

@@ -64,7 +64,7 @@ class ThrownError(NamedTuple):
 
 
 def parse_stack_trace(text: str) -> list[ThrownError]:
-    """The exceptions of a stack trace, the root cause first; empty where it is in none of the formats.
+    """Parse a stack trace into its exceptions, the root cause first; empty where the text is in no known format.
 
     >>> found = parse_stack_trace('''a.Wrapped: no
     ...     at a.b.Shop.sell(Shop.java:3)

@@ -104,7 +104,7 @@ class HeaderLayout(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 def find_layout(names: tuple[str, ...]) -> HeaderLayout | None:
-    """The layout of headers with these names; None where they tell more of an earlier retry than one that just fails again."""
+    """Find the layout of headers with such names; None where they tell more of an earlier retry than one that fails again."""
     # Of duplicates the last is the newest.
     of_ours = {name: n for n, name in enumerate(names) if name in ours.OURS}
     retry_at, returned = of_ours.pop(ours.RETRY_AT_MS, None), _find_returned(of_ours)

@@ -156,7 +156,7 @@ class DetectionPlan(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 def plan(names: tuple[str, ...]) -> DetectionPlan | None:
-    """The plan for letters whose known headers have these names, in this order; None where they give nobody away."""
+    """Return the plan for letters whose known headers have these names, in order; None where names do not tell who wrote them."""
     return _cached_plan(names) if len(names) <= _CACHED_NAMES_MAX else _build_plan(names)
 
 
@@ -208,7 +208,7 @@ def recognise(headers: Sequence[Header], topic: str, value: bytes | None = None,
 
 @lru_cache(10_000)
 def make_unknown_failure(topic: str) -> Failure:
-    """The failure of a letter that tells nothing: one for all of a topic."""
+    """Make the failure of a letter that tells nothing: one for all such letters of a topic."""
     named = infer_from_name(topic)
     return Failure(origin_topic=named.topic, consumer_group=named.group)
 

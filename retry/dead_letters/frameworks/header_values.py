@@ -30,17 +30,17 @@ INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 def decode_name(raw: bytes) -> str | None:
-    """A name or id: UTF-8, cut at 512 bytes; what is no UTF-8 is replaced. Empty is None."""
+    """Decode a name or id as UTF-8, cut at 512 bytes; what is no UTF-8 is replaced. None where it is empty."""
     return raw[:_NAME_BYTES_MAX].decode("utf-8", "replace") or None
 
 
 def message(raw: bytes) -> str | None:
-    """Free text, cut at 4,096 characters. Empty is None."""
+    """Decode free text, cut at 4,096 characters; return None where the text is empty."""
     return raw[:_MESSAGE_BYTES_MAX].decode("utf-8", "replace")[:_MESSAGE_CHARS_MAX] or None
 
 
 def parse_digits(raw: bytes) -> int | None:
-    """A number from 0 to 2**63 - 1 in ASCII digits: no sign, no blank, no more than 19."""
+    """Parse a number from 0 to 2**63 - 1 in ASCII digits: no sign, no blank, no more than 19; None for any other text."""
     if len(raw) <= _DIGITS_MAX and raw.isdigit():
         number = int(raw)
         return number if number <= INT64_MAX else None
@@ -53,38 +53,38 @@ def parse_digits_int32(raw: bytes) -> int | None:
 
 
 def parse_int32(raw: bytes) -> int | None:
-    """4 bytes, big-endian, not negative."""
+    """Parse a number in 4 bytes, big-endian; None where it is negative or has another length."""
     return int.from_bytes(raw, "big") if len(raw) == 4 and raw[0] < 128 else None
 
 
 def parse_int64(raw: bytes) -> int | None:
-    """8 bytes, big-endian, not negative."""
+    """Parse a number in 8 bytes, big-endian; None where it is negative or has another length."""
     return int.from_bytes(raw, "big") if len(raw) == 8 and raw[0] < 128 else None
 
 
 def parse_byte_or_int32(raw: bytes) -> int | None:
-    """1 byte, as older Spring Kafka counts, or 4."""
+    """Parse a number in 1 byte, as older Spring Kafka counts, or in 4; None where it is negative or has another length."""
     return _parse_unsigned(raw) if len(raw) in (1, 4) else None
 
 
 def parse_big_integer(raw: bytes) -> int | None:
-    """A Java `BigInteger`: two's complement, as many of 1 to 8 bytes as it needs; not negative."""
+    """Parse a Java `BigInteger`, two's complement, as many of 1 to 8 bytes as it needs; None where it is negative or longer."""
     return _parse_unsigned(raw) if 1 <= len(raw) <= 8 else None
 
 
 def parse_digits_or_int32(raw: bytes) -> int | None:
-    """A count that applications write by hand, through a mapper that makes it text or 4 bytes."""
+    """Parse a count that applications write by hand, through a mapper that makes it text or 4 bytes; None for anything else."""
     number = parse_digits_int32(raw)
     return parse_int32(raw) if number is None else number
 
 
 def find_java_root(raw: bytes) -> str | None:
-    """Class of the root cause in a Java stack trace: its last `Caused by:` line; None where it has none."""
+    """Find the class of the root cause in a Java stack trace: its last `Caused by:` line; None where it has none."""
     return _last_class(raw, _CAUSED_BY)
 
 
 def find_dotnet_root(raw: bytes) -> str | None:
-    """Type of the innermost exception in .NET's `Exception.ToString()`: its last ` ---> ` line; None where it has none."""
+    """Find the innermost exception's type in .NET's `Exception.ToString()`: its last ` ---> ` line; None where it has none."""
     return _last_class(raw, _INNER)
 
 

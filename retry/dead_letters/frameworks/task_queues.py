@@ -59,7 +59,7 @@ def may_be(value: bytes | None) -> bool:
 
 
 def find_envelopes(values: Iterable[bytes | None]) -> list[int]:
-    """Positions of values that may be envelopes: `may_be`, of many in one call."""
+    """Find the positions of values that may be envelopes of task queues: `may_be`, of many in one call."""
     return [
         n for n, value in enumerate(values)
         if value and value[:1] == b"{"
@@ -68,7 +68,7 @@ def find_envelopes(values: Iterable[bytes | None]) -> list[int]:
 
 
 def read_envelope(value: bytes | None) -> EnvelopeFields:
-    """The fields of a failure that an envelope tells, its family among them; none where the value is no envelope."""
+    """Read the fields of a failure from a task queue's envelope, its family among them; empty where the value is no envelope."""
     if value is None or not may_be(value):
         return {}
     try:

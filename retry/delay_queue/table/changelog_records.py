@@ -91,7 +91,7 @@ def _without_unreadable(rows: Sequence[ChangelogRow]) -> ReadableRows:
 
 
 def count_before_newer(rows: Sequence[ChangelogRow]) -> int:
-    """How many rows come before the first that a newer version wrote."""
+    """Count the rows that come before the first one written by a newer version; all rows where there is none."""
     for n, row in enumerate(rows):
         try:
             select_readable_rows([row])
@@ -158,7 +158,7 @@ class UnfoldedChanges:
         return key in self._put
 
     def note_put(self, key: bytes, value: bytes) -> None:
-        """The table has put it, and did not have it before: its record is not folded yet."""
+        """Note that the table has put an entry which it did not have before, and whose record is not folded yet."""
         self._put[key] = hash(value)
 
     def note_drop(self, key: bytes) -> None:

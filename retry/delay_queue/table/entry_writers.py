@@ -137,7 +137,7 @@ class OrderedEntries:
                 self._write(effect, write)
 
     def replace(self, keys: Sequence[bytes], replacements: Sequence[Put], write: Write) -> None:
-        """A transaction of ours did it: replacements take their places in the queues, then the others leave."""
+        """Apply this worker's transaction: replacements take their places in the queues, then the entries of `keys` leave."""
         for key, envelope in replacements:
             if envelope not in (self._db.get(key), ordered_entries.find(self._db, key)):
                 self._unfolded.note_put(key, envelope)

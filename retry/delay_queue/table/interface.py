@@ -152,13 +152,13 @@ class Table(Protocol):
         """
 
     def lanes(self) -> list[bytes]:
-        """Every lane that has an entry, or may have."""
+        """List every lane that has an entry, or may have one."""
 
     def due_lanes(self, now_ms: int) -> list[bytes]:
-        """Lanes that have something due at `now_ms`, or may have; the one with the oldest entry first."""
+        """List the lanes that have something due at `now_ms`, or may have; the lane with the oldest entry first."""
 
     def find_due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
-        """The first entries of a lane due at or before `now_ms`, in key order; nothing changes.
+        """Find the first entries of a lane that are due at or before `now_ms`, in key order; nothing changes.
 
         At most `rows_max`, and no more once `bytes_max` bytes of envelopes are reached. Of ordered entries only the first of each
         record key. A lane of blocks gives whole blocks. Raises TableUnreadable where the store is corrupt: no short answer is
@@ -186,7 +186,7 @@ class Table(Protocol):
         """
 
     def scan_entries(self, after: bytes, rows_max: int) -> list[PageRow]:
-        """The next entries after a cursor or a lane, about `rows_max`, none of which waits behind another.
+        """List the next entries after a cursor or a lane, about `rows_max`; omit entries that wait behind another.
 
         Of each there are a cursor, its key and its envelope. Those of a block are all there, have one cursor, and lie before all
         that are in none: so whoever reads page by page meets what leaves a block meanwhile.
@@ -196,7 +196,7 @@ class Table(Protocol):
         """Give each entry of some blocks a row of its own, since a committed transaction has."""
 
     def find_blocks(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-        """The blocks of which these are entries, each once; of keys that have a row of their own none is looked for."""
+        """Find the blocks that hold some entries, each once; nothing is looked for where a key has a row of its own."""
 
     def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
         """Estimate how many entries are due by each of some rising times, reading about `rows_max` rows; never more than wait.
@@ -205,29 +205,32 @@ class Table(Protocol):
         """
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
-        """The first entries of every lane, in the order of keys: so many rows, or bytes of envelopes, of each at most."""
+        """List the first entries of every lane, in key order: of each at most so many rows, or bytes of envelopes."""
 
     def page_behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """Return the next entries that wait behind another in a queue: of each a cursor, its key, its envelope."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The envelope of one entry, whether it has a row or is in a block."""
+        """Find the envelope of one entry, which has a row of its own or is in a block; None where there is no such entry."""
 
     def list_superseded(self, rows_max: int) -> list[bytes]:
-        """Keys of named entries that count no more, and for which nulls are to be written in this order; see `named_entries`."""
+        """List keys of named entries that count no more; nulls are to be written in this order, see `named_entries`."""
 
     def expired_cancels(self, now_ms: int, keys_max: int) -> list[bytes]:
-        """Keys of cancels that count and are remembered no more: nulls are to be written for them, behind all superseded ones."""
+        """List keys of cancels that count but are remembered no more.
+
+        Nulls are to be written for them, behind those of all superseded entries.
+        """
 
     def find_greatest(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The entry or cancel that counts under the name of each of these keys; None where there is none."""
+        """Find the entry or cancel that counts under the name of each key; None where there is none."""
 
     @property
     def has_slices(self) -> bool:
         """Whether there is a slice of an action, or letters that a ramp waits for; costs nothing."""
 
     def list_slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
-        """The first slices of actions whose keys begin with `prefix`, in key order, behind `after`; see `action_records`."""
+        """List the first slices of actions whose keys begin with `prefix`, in key order, behind `after`; see `action_records`."""
 
     def bulk_load(self, *, on: bool) -> None:
         """Put off what makes reading fast, while very many records are folded and nothing is read. The rows are the same."""
@@ -263,7 +266,7 @@ class TableDirectory(Protocol):
     """The tables of one worker, one for each changelog partition."""
 
     def open(self, partition: int, now_ms: int) -> Table:
-        """The table as it was left, or an empty one where that cannot be trusted."""
+        """Open the table of a partition as it was left, or an empty one where its files cannot be trusted."""
 
     def delete_table(self, partition: int) -> None:
         """Remove a table that is closed; it is only ever a copy of the changelog."""

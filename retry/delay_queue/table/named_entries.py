@@ -56,7 +56,7 @@ class NameEffect(NamedTuple):
 
 
 def group_by_name(rows: Iterable[tuple[bytes, bytes | None]]) -> dict[bytes, dict[bytes, bytes | None]]:
-    """Records grouped by the name of their entry; of each key the last record."""
+    """Group records by the name of their entry; of each key only the last record is kept."""
     names: defaultdict[bytes, dict[bytes, bytes | None]] = defaultdict(dict)
     for key, value in rows:
         names[name_of(key)][key] = value
@@ -94,7 +94,7 @@ def rank(key: bytes) -> tuple[bytes, bool, bytes]:
 
 
 def build_superseded_key(key: bytes) -> bytes:
-    """The key of a superseded entry's row; of one name they sort by their versions."""
+    """Build the key of the row for a superseded entry; rows of one name sort by their versions."""
     return _SUPERSEDED + key[_NAME_AT:_SOURCE_AT] + key[LANE_BYTES:_NAME_AT] + key[:LANE_BYTES] + key[_SOURCE_AT:]
 
 
@@ -103,7 +103,7 @@ def key_of(row: bytes) -> bytes:
 
 
 def build_remembered_key(cancel: bytes) -> bytes:
-    """The key of the row of a cancel that counts; they sort by until when they are remembered."""
+    """Build the key of the row for a cancel that counts; such rows sort by the time until which cancels are remembered."""
     return _REMEMBERED + cancel[LANE_BYTES:]
 
 
@@ -112,12 +112,12 @@ def cancel_of(row: bytes) -> bytes:
 
 
 def build_forgotten_bound(now_ms: int) -> bytes:
-    """Below this lie the rows of cancels that are remembered no more."""
+    """Build the key below which the rows of cancels lie that are remembered no more."""
     return _REMEMBERED + build_due_bound(now_ms + 1)[LANE_BYTES:]
 
 
 def build_pointer_key(key: bytes) -> bytes:
-    """The key of the row that says which entry of this one's name counts."""
+    """Build the key of the row that says which entry counts among those with the name of `key`."""
     return _COUNTS + name_of(key)
 
 

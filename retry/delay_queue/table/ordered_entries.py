@@ -27,7 +27,7 @@ class OrderedRow(Protocol):
 
 class OrderedRows(OrderedRow, Protocol):
     def find_first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
-        """The first row at `start` or beyond, if its key begins with `prefix`."""
+        """Find the first row at `start` or beyond; None where there is none, or its key does not begin with `prefix`."""
 
 
 class OrderEffect(NamedTuple):
@@ -38,7 +38,10 @@ class OrderEffect(NamedTuple):
 
 
 def put_entry(rows: OrderedRows, key: bytes, envelope: bytes) -> OrderEffect:
-    """An entry joins: at the head where there is none, or only one of a later letter, which makes room; else behind it."""
+    """Compute what changes when an entry joins its queue, at the head or behind it.
+
+    The entry becomes the head where there is none, or only one of a later letter, which makes room.
+    """
     pointer, waiting_row = _HEAD + order_of(key), _waiting_row(key)
     head = rows.get(pointer)
     if head is None or head == key:
@@ -49,7 +52,7 @@ def put_entry(rows: OrderedRows, key: bytes, envelope: bytes) -> OrderEffect:
 
 
 def remove_entry(rows: OrderedRows, key: bytes) -> OrderEffect:
-    """An entry leaves; if it was at the head, the first one behind it takes its place."""
+    """Compute what changes when an entry leaves its queue; behind a head that leaves, the first one takes its place."""
     pointer, waiting_row = _HEAD + order_of(key), _waiting_row(key)
     if rows.get(pointer) != key:
         return OrderEffect({waiting_row: None}, -1) if rows.get(waiting_row) is not None else OrderEffect({}, 0)
@@ -63,12 +66,12 @@ def remove_entry(rows: OrderedRows, key: bytes) -> OrderEffect:
 
 
 def find_head(rows: OrderedRow, key: bytes) -> bytes | None:
-    """The key of the entry that an ordered one waits behind; its own where it is the first."""
+    """Find the key of the entry that an ordered entry waits behind: its own where it is the first, None for an empty queue."""
     return rows.get(_HEAD + order_of(key))
 
 
 def find(rows: OrderedRows, key: bytes) -> bytes | None:
-    """The envelope of an entry that waits behind another."""
+    """Find the envelope of an entry that waits behind another; None where no such entry waits."""
     return rows.get(_waiting_row(key))
 
 

@@ -119,14 +119,14 @@ class Database:
         return self.scan(prefix, prefix + _LAST, 1 << 62, 1 << 62)[0]
 
     def find_first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
-        """The first row at `start` or beyond, if its key begins with `prefix`."""
+        """Find the first row at `start` or beyond; None where there is none, or its key does not begin with `prefix`."""
         rows = self.scan(start, prefix + _LAST, 1, 1)[0]
         return rows[0] if rows else None
 
     def scan(
         self, start: bytes, end: bytes, rows_max: int, bytes_max: int, stop: bytes | None = None
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """Rows from `start` to before `stop`, and if these are all of them, the key of the next one before `end`, or `end`."""
+        """Return rows from `start` to before `stop`; if these are all, also the next key before `end`, or `end`, else None."""
         stop = end if stop is None else stop
         scanned = self._scan_at_once(start, stop, rows_max, bytes_max) if rows_max > _FEW_ROWS and bytes_max > 0 else []
         if scanned:

@@ -74,7 +74,7 @@ class RocksTable:
     def open(
         cls, path: Path, identity: Identity, memory: Memory, now_ms: int, age_ms_max: int, *, adopt: bool = False
     ) -> RocksTable:
-        """The table as it was left, or an empty one where that cannot be trusted.
+        """Open a table as it was left, or an empty one where its files cannot be trusted.
 
         Wiped is what is corrupt, of another partition or format, or last current longer ago than `age_ms_max`, or as far in the
         future: compaction may have dropped deletes that it has not seen. Raises ChangelogReplaced where it is the table of
@@ -149,7 +149,7 @@ class RocksTable:
             return self._watermarks.list_waiting()
 
     def count(self, lane: bytes, rows_max: int) -> int:
-        """How many rows a lane has, counted up to `rows_max`; their values are not read."""
+        """Count the rows of a lane, up to `rows_max`; their values are not read."""
         with self._lock:
             start, count = self._watermarks.low(lane), 0
         while count < rows_max and (
@@ -269,7 +269,7 @@ class RocksTable:
         return [(row, ordered_entries.key_of(row), envelope) for row, envelope in rows]
 
     def get(self, key: bytes) -> bytes | None:
-        """The envelope of one entry, as of `Table.get`, whether it waits in its lane or in a queue."""
+        """Find the envelope of one entry, as `Table.get`, in its lane, in a queue or in a block; None where there is none."""
         row = self._db.get(key)
         if row is not None or not key:
             return row

@@ -79,7 +79,7 @@ class Stored(NamedTuple):
 
 @contextmanager
 def open_stored(path: Path, scratch: Path, memory: Memory) -> Iterator[Stored | None]:
-    """A table that its worker may have open, to be read; None without state. Raises TableUnreadable where it is corrupt."""
+    """Open for reading a table that its worker may have open; None where it has no state. Raises TableUnreadable if corrupt."""
     db = Database(path, memory, beside=scratch)
     try:
         row = db.get(STATE_KEY)

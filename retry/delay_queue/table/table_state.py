@@ -36,7 +36,7 @@ _decode = msgspec.msgpack.Decoder(TableState).decode
 
 
 def decode(row: bytes, path: object) -> TableState:
-    """The state that the table at `path` has written; raises TableUnreadable where the row is corrupt."""
+    """Decode the state that the table at `path` has written; raises TableUnreadable where the row is corrupt."""
     try:
         return _decode(row)
     except msgspec.MsgspecError as error:

@@ -66,7 +66,7 @@ class Watermarks:
             self._deleted.setdefault(lane, set()).add(key)
 
     def find_due_lanes(self, now_ms: int) -> list[bytes]:
-        """Lanes that may have something due, the oldest first; exactly those that have, once each was scanned."""
+        """Find lanes that may have something due, the oldest first; exactly those that have, once each was scanned."""
         bound, reached, first = build_due_bound(now_ms + 1, b""), set[bytes](), self._first
         while first and first[0][0] < bound:
             reached.add(heappop(first)[1])
@@ -76,7 +76,7 @@ class Watermarks:
         return sorted((lane for lane, at in low.items() if at < bound), key=low.__getitem__)
 
     def note_scan(self, lane: bytes, to: bytes, following: bytes | None) -> None:
-        """A scan of the lane saw all rows below `to`; `following`, where nothing was due, is the first row of all."""
+        """Note that a scan of a lane saw all rows below `to`; `following`, where nothing was due, is the first row of all."""
         mark = self._lanes.get(lane)
         self._deleted.pop(lane, None)
         if mark is not None:
@@ -85,7 +85,7 @@ class Watermarks:
                 mark.low = following
 
     def forgot(self, lane: bytes, rows: int) -> Collection[bytes]:
-        """So many rows that the last scan saw were delivered; which of them the fold had deleted already."""
+        """Note that so many rows of the last scan were delivered; return the keys of those that the fold had deleted already."""
         mark = self._lanes.get(lane)
         if mark is not None:
             mark.low = min(mark.scanned_to, mark.lowest_put)
@@ -93,7 +93,7 @@ class Watermarks:
         return self._deleted.pop(lane, ())
 
     def reclaim(self, lanes: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-        """Ranges of delivered rows, of those lanes where there are enough to be worth it."""
+        """Yield lanes with enough delivered rows to be worth a cleanup, each with the key below which its rows are delivered."""
         for lane in lanes:
             mark = self._lanes.get(lane)
             if mark is not None and mark.forgotten >= _RECLAIM_EVERY:

@@ -110,7 +110,7 @@ class RampedLineages:
             del most[next(iter(most))]
 
     def find_step(self, team: str, lineage: int) -> tuple[bytes, int] | None:
-        """Action and step by which a lineage was put last; None where that was no ramp."""
+        """Find the action, and its step, that put a lineage last; None where that was not a ramp."""
         return self._by_team.get(hash_team(team), {}).get(lineage)
 
 
@@ -134,7 +134,7 @@ class RecentLineages:
         return sum(lineages.bytes_used() for lineages in self._by_team.values())
 
     def find_team(self, team: str) -> TeamLineages:
-        """The lineages of a team; it may have none yet, and has them here from then on."""
+        """Return the lineages of a team; a team that has none yet gets an empty record from then on."""
         return self._find_by_number(hash_team(team))
 
     def _find_by_number(self, number: int) -> TeamLineages:
@@ -170,9 +170,9 @@ class RecentLineages:
 
 
 def compute_equal_share(wanted: Iterable[int], room: int) -> int:
-    """The most that each may have where all together want more than there is room for.
+    """Compute the most that each may have where all together want more than there is room for.
 
-    >>> equal_share([100, 2_000, 3], 1_000), equal_share([600, 600, 3], 1_000)
+    >>> compute_equal_share([100, 2_000, 3], 1_000), compute_equal_share([600, 600, 3], 1_000)
     (897, 498)
     """
     rest, share = sorted(wanted), room

@@ -75,12 +75,15 @@ class AttemptCounter:
         self._catch_up, self._is_current = catch_up, catch_up is None
 
     def begin_batch(self) -> None:
-        """A batch begins: what the last one matched has been folded, or will be read again."""
+        """Begin a batch, and forget what the last one matched, which has been folded or will be read again."""
         self._matched.clear()
         self._is_current = self._catch_up is None
 
     def trace(self, letter: Letter, route: Route, now_ms: int) -> LetterHistory:
-        """The past of a letter; a send older than its policy's `max_age` is not taken for its own unless the id came back."""
+        """Find the past of a letter: its lineage, and how many retries were made so far.
+
+        A send older than its policy's `max_age` is not taken for the letter's own unless the id came back.
+        """
         past = self._trace(letter, route, now_ms)
         if letter.counted and past.made is not None and past.made < letter.counted - 1:
             return msgspec.structs.replace(past, made=letter.counted - 1)
@@ -104,7 +107,7 @@ class AttemptCounter:
         return LetterHistory(attempts.format_retry_id(number, route.team), number, print_, made, first_ms, False)
 
     def lineages(self, failure: Failure, route: Route, dead_letters: str) -> Callable[[int], int] | None:
-        """Offset → lineage of letters about records of one partition; None where the letters do not say which."""
+        """Return a function from offset to lineage, for letters about records of one partition; None where they name none."""
         topic, partition = failure.origin_topic, failure.origin_partition
         if topic is None or partition is None:
             return None

@@ -56,7 +56,7 @@ class Levels:
             self._levels -= len(self.by_fingerprint.popitem(last=False)[1])
 
     def nearest(self, fingerprint: int, attempt: int) -> int:
-        """The attempt that `take_send` would take; 0 if there is none."""
+        """Return the attempt of the send that `take_send` would take back; 0 if there is none."""
         levels = self.by_fingerprint.get(fingerprint)
         return levels[_find_level(levels, attempt)].attempt if levels else 0
 
@@ -76,7 +76,7 @@ class Levels:
         return level.attempt
 
     def lower_due_time(self, fingerprint: int, attempt: int, due_s: int) -> None:
-        """A send of this attempt is due at another time, which only counts where it is earlier; 0 where it is not made."""
+        """Lower the due time of sends of one attempt to `due_s`, where that is earlier; 0 (no send) changes nothing."""
         for level in self.by_fingerprint.get(fingerprint, ()):
             if level.attempt == attempt and due_s:
                 level.due_s = min(level.due_s, due_s)
@@ -86,7 +86,10 @@ class Levels:
         return any(v.attempt == attempt and v.due_s <= due_s for v in self.by_fingerprint.get(fingerprint, ()))
 
     def find(self, fingerprint: int, due_s: int, first_s: int, skip: int = 0) -> Level | None:
-        """The lowest level due by `due_s` with its first failure at `first_s` or later, when `skip` such sends are spoken for."""
+        """Find the lowest level due by `due_s` with its first failure at `first_s` or later; None if there is none.
+
+        `skip` of such sends are spoken for, and passed over.
+        """
         for level in self.by_fingerprint.get(fingerprint, ()):
             if level.due_s <= due_s and level.first_s >= first_s:
                 if skip < level.count:

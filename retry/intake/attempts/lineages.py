@@ -30,7 +30,7 @@ _KEY, _NO_KEY, _NO_VALUE = 0x6B65, 0x6E6F6B, 0x6E6F76
 def hash_payload(key: bytes | None, value: bytes | None) -> int:
     """Hash key and value of a record, by which it is known when it comes back without its headers.
 
-    >>> payload(None, b"") == payload(b"", None)
+    >>> hash_payload(None, b"") == hash_payload(b"", None)
     False
     """
     seed = _NO_KEY if key is None else xxh3_64_intdigest(key, _KEY)
@@ -63,12 +63,12 @@ def _of_topic(topic: str) -> int:
 
 @lru_cache(10_000)
 def hash_team(team: str) -> int:
-    """The number under which everything about the letters of a team is recorded."""
+    """Compute the number under which everything about the letters of a team is recorded."""
     return xxh3_64_intdigest(team.encode())
 
 
 def shorten_team_number(team: str) -> int:
-    """Return the upper 32 bits of `team_number`: enough to tell a handful of teams apart."""
+    """Return the upper 32 bits of `hash_team`: enough to tell a handful of teams apart."""
     return hash_team(team) >> 32
 
 
@@ -78,7 +78,7 @@ def _team_digits(team: str) -> bytes:
 
 
 def describe_failing_consumer(team: str, group: str | None, dead_letters: str) -> str:
-    """Text that two letters share where the same consumer failed: the group that the letter names, or its policy's, or none.
+    """Build a text that two letters share where the same consumer failed: from `group`, of the letter or its policy, if any.
 
     Where nobody names one, all that is known is which topic the consumer writes its dead letters to.
     """
@@ -86,14 +86,14 @@ def describe_failing_consumer(team: str, group: str | None, dead_letters: str) -
 
 
 def make_lineage(cluster_id: str, consumer: str, topic: str, partition: int, offset: int) -> int:
-    """The lineage of the record at these coordinates, as far as one consumer failed to process it; see `failing_consumer`."""
+    """Compute the lineage of the record at some coordinates, for one failing consumer; see `describe_failing_consumer`."""
     return make_lineages(cluster_id, consumer, topic, partition)(offset)
 
 
 def make_lineages(cluster_id: str, consumer: str, topic: str, partition: int) -> Callable[[int], int]:
-    """Offset → lineage, of the records of one partition.
+    """Return a function from offset to lineage, for the records of one partition.
 
-    >>> lineages_of("cluster", "billing", "orders", 3)(7) == lineage_of("cluster", "billing", "orders", 3, 7)
+    >>> make_lineages("cluster", "billing", "orders", 3)(7) == make_lineage("cluster", "billing", "orders", 3, 7)
     True
     """
     before = f"{cluster_id}\0{consumer}\0{topic}\0{partition}\0".encode()
@@ -101,7 +101,7 @@ def make_lineages(cluster_id: str, consumer: str, topic: str, partition: int) ->
 
 
 def find_lineage(cluster_id: str, consumer: str, failure: Failure, of_letter: int) -> int:
-    """The lineage of a letter that brings none: of the record that failed, where the letter says which; else its fingerprint.
+    """Return the lineage of a letter without an id: of the record that failed, where the letter names it; else its fingerprint.
 
     Letters of equal key and value that say nothing are one lineage, but are counted apart, see `TeamLineages.is_out`.
     """
@@ -112,9 +112,9 @@ def find_lineage(cluster_id: str, consumer: str, failure: Failure, of_letter: in
 
 
 def format_retry_id(lineage_id: int, team: str) -> bytes:
-    """The text of a lineage, as `retry-id` has it: 16 hexadecimal digits of its number, and 8 of the team that it is counted for.
+    """Format a lineage as header `retry-id`: 16 hexadecimal digits of its number, and 8 of the team that it is counted for.
 
-    >>> to_header(0xDEAD, "payments")
+    >>> format_retry_id(0xDEAD, "payments")
     b'000000000000dead9dc28a75'
     """
     return b"%016x%b" % (lineage_id, _team_digits(team))
@@ -126,9 +126,9 @@ def format_retry_ids(lineage_ids: Iterable[int], team: str) -> list[bytes]:
 
 
 def parse_retry_id(text: bytes) -> int:
-    """The lineage that a `retry-id` names, whichever team counts it; of what `to_header` did not write, the hash.
+    """Return the lineage that a `retry-id` names, whichever team counts it; the hash of what `format_retry_id` did not write.
 
-    >>> from_header(b"000000000000dead9dc28a75") == 0xDEAD
+    >>> parse_retry_id(b"000000000000dead9dc28a75") == 0xDEAD
     True
     """
     return int(text[:_NUMBER_DIGITS], 16) if _ID.fullmatch(text) else xxh3_64_intdigest(text)
@@ -137,14 +137,14 @@ def parse_retry_id(text: bytes) -> int:
 def belongs_to(text: bytes, team: str) -> bool:
     """Whether a `retry-id` is one that the service gave to a letter of this team.
 
-    >>> belongs_to(to_header(0xDEAD, "payments"), "payments"), belongs_to(to_header(0xDEAD, "billing"), "payments")
+    >>> belongs_to(format_retry_id(0xDEAD, "payments"), "payments"), belongs_to(format_retry_id(0xDEAD, "billing"), "payments")
     (True, False)
     """
     return text.endswith(_team_digits(team)) and _ID.fullmatch(text) is not None
 
 
 def parse_retry_ids(texts: Iterable[bytes], team: str) -> list[int | None]:
-    """Lineages that many ids name; None in place of those that do not belong to the team."""
+    """Return the lineages that many ids name; None in place of those that do not belong to the team."""
     fullmatch = _id_of(team).fullmatch
     return [int(text[:_NUMBER_DIGITS], 16) if fullmatch(text) else None for text in texts]
 
@@ -187,7 +187,7 @@ class LineageTopic(NamedTuple):
     def pack_by_partition(
         self, told: Iterable[tuple[str, LineageFields]], *, moves: bool = False
     ) -> dict[int, list[dict[str, Any]]]:
-        """Records to write into each partition, of what is told of letters of some teams; see `pack_records`."""
+        """Pack rows about letters of some teams into records, and return the records by partition; see `pack_records`."""
         by_team: dict[str, list[LineageFields]] = {}
         for team, fields in told:
             by_team.setdefault(team, []).append(fields)
@@ -198,7 +198,7 @@ class LineageTopic(NamedTuple):
 
 
 class TeamRows(NamedTuple):
-    """Rows of one record, in their order, how many they are, and the `team_number` of whose letters they are about."""
+    """Rows of one record, in their order, how many they are, and the `hash_team` of whose letters they are about."""
 
     team: int
     row_count: int
@@ -208,7 +208,7 @@ class TeamRows(NamedTuple):
 def build_fields(
     lineage_id: int, fingerprint: int, due_ms: int, first_failed_ms: int, attempt: int, matched: bool = False
 ) -> LineageFields:
-    """One letter of a batch, in the units of the packed record: seconds from 1 to 2106, rounded down, attempts below 65,536.
+    """Build the packed row of one letter: times in seconds from 1 to the year 2106, rounded down, attempts below 65,536.
 
     Args:
       due_ms: when it will be sent; for a letter that is parked, now.
@@ -224,7 +224,7 @@ def build_fields(
 
 
 def make_move_row(lineage_id: int, fingerprint: int, due_ms: int | None, attempt: int) -> LineageFields:
-    """A send that was decided before, and has another time now: `due_ms`; None where its letter is parked instead."""
+    """Build the row of a send that was decided before and is due at `due_ms` now; None means that its letter is parked."""
     due_s = 0 if due_ms is None else max(1, min(due_ms // 1_000, SECOND_MAX))
     return lineage_id, fingerprint, due_s, 0, min(attempt, ATTEMPT_MAX), MOVED
 
@@ -242,7 +242,10 @@ def pack_records(team: str, rows: Iterable[LineageFields], *, moves: bool = Fals
 
 
 def unpack(packed: bytes) -> TeamRows:
-    """The team and its rows; raises before any row LineageNewer, or LineageUnreadable where it is no such record, or cut off."""
+    """Unpack a record into its team and its rows; raises LineageNewer or LineageUnreadable before any row is read.
+
+    LineageUnreadable says that the bytes are no such record, or are cut off.
+    """
     if packed:
         format_versions.LINEAGE.refuse_newer(packed[0], LineageNewer)
     head = _MOVES if packed.startswith(_MOVES) else _VERSION

@@ -81,7 +81,7 @@ class Ring:
         yield from _ROW.iter_unpack(self._rows[: oldest + count * _SIZE - behind])
 
     def bytes_used(self) -> int:
-        """Memory of the rows that were ever written, and of both indexes."""
+        """Return the bytes of memory of the rows that were ever written, and of both indexes."""
         return len(self) * _SIZE + sys.getsizeof(self._lineages) + sys.getsizeof(self._fingerprints)
 
     def of_lineage(self, lineage_id: int) -> int:
@@ -111,7 +111,7 @@ class Ring:
         return 0
 
     def there(self, fingerprints: Iterable[int]) -> list[int]:
-        """Positions of those that are linked to a row: `of_fingerprint`, of many in one call."""
+        """List the positions of those fingerprints that are linked to a row: as `of_fingerprint` does, for many in one call."""
         heads, slots, rows, rows_max, found = self._fingerprints, self._slots, self._rows, self.rows_max, list[int]()
         gone = self._newest_gone()
         for position, fingerprint in enumerate(fingerprints):
@@ -163,7 +163,10 @@ class Ring:
             by_lineage[slot] = by_fingerprint[other] = number
 
     def append_row(self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempts: int) -> int:
-        """A new row; it hides older ones of its lineage, and is not linked to its fingerprint yet."""
+        """Write a new row, and return its number; a full ring overwrites the oldest row.
+
+        The new row hides older rows of the same lineage. It is found by its fingerprint only after `link` was called.
+        """
         self._newest = number = self._newest + 1
         at, slot = self._row_at(number), lineage_id % self._slots
         older = self._lineages[slot]
@@ -185,7 +188,7 @@ class Ring:
         self._join(slot, before, number)
 
     def unlink(self, number: int) -> None:
-        """The row is that of its fingerprint no longer, if it was."""
+        """Remove a row from the chain of its fingerprint; do nothing where the row is not in the chain."""
         slot = self.read_identity(number)[1] % self._slots
         before, here = 0, self._fingerprints[slot]
         while here > number:

@@ -71,7 +71,7 @@ class TeamLineages:
         return len(self._levels)
 
     def bytes_used(self) -> int:
-        """Memory of rows and indexes; that of equal letters is not counted."""
+        """Return the bytes of memory of rows and indexes; the memory of equal letters is not counted."""
         return self._ring.bytes_used()
 
     def limit_rows(self, rows_max: int) -> None:
@@ -100,7 +100,7 @@ class TeamLineages:
         return _make_known(lineage_id, due_s, first_s, attempts)
 
     def find_returned(self, fingerprint: int, now_ms: int, window_ms: int, skip: int = 0) -> KnownLineage | None:
-        """The send that a letter without headers comes back from; None where it is a new letter.
+        """Find the send that a letter without headers comes back from; None where the letter is new.
 
         It is outstanding, was due by now, and failed first within the window. Of those it has the lowest attempt, but for `skip`
         sends that the batch at hand has matched before. Nothing is taken: the fold does that.
@@ -118,7 +118,7 @@ class TeamLineages:
         return _make_known(self._ring.read_identity(row)[0], due_s, first_s, attempts)
 
     def list_known(self, fingerprints: Sequence[int]) -> list[int]:
-        """Positions of fingerprints of which anything is known; of all others `find_returned` is None, whatever else is asked."""
+        """List the positions of fingerprints of which anything is known; for all others `find_returned` always returns None."""
         equal = self._equal
         more = [n for n, fingerprint in enumerate(fingerprints) if fingerprint in equal] if equal else []
         return self._ring.there(fingerprints) + more

@@ -100,7 +100,7 @@ def count_arrived(listing: Listing, action: Action, now_ms: int) -> int | None:
 def remove_state_terms(letter_filter: Filter) -> Filter:
     """Remove what a filter says about states: a new failure waits, also where the filter is of parked letters.
 
-    >>> str(without_state(parse("team:a -state:parked (state:waiting or key:1)")))
+    >>> str(remove_state_terms(parse("team:a -state:parked (state:waiting or key:1)")))
     'team:a'
     """
     if isinstance(letter_filter, Term):

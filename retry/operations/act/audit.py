@@ -78,7 +78,7 @@ class Audit(NamedTuple):
         if about is None:
             raise TopicsInvalid([f"{topic} is missing"], "retry topics create")
         spans = offset_ranges.find_spans_since(self.admin, topic, range(about.partitions), since_ms - CLOCKS_MS)
-        for messages in offset_ranges.read_batches(client_config.reader_config(self.settings), spans):
+        for messages in offset_ranges.read_batches(client_config.build_reader_config(self.settings), spans):
             for message in messages:
                 if action and (message.key() or b"") != action.encode():
                     continue

@@ -82,14 +82,14 @@ class Chosen:
         return sum(map(len, self.keys)) + len(self.resting)
 
     def add_member(self, shard: int, key: bytes, envelope: bytes, letter: FoundLetter) -> None:
-        """Another member that waits."""
+        """Add one waiting letter to the members of the action and to their counts; the first few become examples."""
         if len(self.examples) < EXAMPLES_MAX:
             self.examples.append(Example(key, envelope))
         self.keys[shard].append(key)
         self.count_in(letter, key, letter.target)
 
     def add_foreseen(self, rows: ForeseenRows) -> None:
-        """Further letters that wait, of which the source knew what becomes of them."""
+        """Add waiting letters of which the source already knows what the action makes of them."""
         for shard, key in rows.members:
             self.keys[shard].append(key)
         for names, letters in rows.groups.items():
@@ -126,7 +126,7 @@ class Chosen:
 
 
 def describe_age(failed_ms: int | None, now_ms: int) -> str:
-    """How long ago a letter failed first, in words; none where that is not known."""
+    """Describe in words how long ago a letter failed first; return an empty text where that is not known."""
     return "" if failed_ms is None else _AGES[bisect_right(_AGES_MS, now_ms - failed_ms)]
 
 
@@ -134,7 +134,7 @@ def choose(
     letters: Iterable[WaitingRow | ForeseenRows], shards: int, registry: Registry, selects: Selects, actions: EntryActions,
     state: ActionState, now_ms: int,
 ) -> Chosen:  # fmt: skip
-    """The waiting letters that are meant, less those for which a worker with these policies would do nothing.
+    """Choose the waiting letters that `selects` accepts, except those for which a worker with these policies would do nothing.
 
     Args:
       state: of the action that is asked for; of an edit, of a retry in its place: what it makes is known of one letter alone.

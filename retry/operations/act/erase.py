@@ -83,7 +83,7 @@ def list_compacted(shards: ShardNumbers, erasing: Erasing) -> list[PartitionId]:
 
 
 def write_nulls(shards: ShardNumbers, erasing: Erasing, places: list[PartitionId]) -> None:
-    """Have compaction remove what rests in some partitions: a null with the same key in each of them.
+    """Write a null with the erased key into each of some partitions, so that compaction removes what rests there.
 
     Raises:
       RightMissing: this user may not write there.

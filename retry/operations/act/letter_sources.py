@@ -64,7 +64,7 @@ class LetterSource(Protocol):
     def returned(self) -> ReturnedRecords: ...
 
     def iterate_waiting(self, foresee: Foresee) -> Iterator[WaitingRow | ForeseenRows]:
-        """Letters that wait, or may; of the first members some are given with their envelopes.
+        """Yield letters that wait, or may wait; some of the first members come as rows with their envelopes.
 
         Raises:
           TopicsInvalid: a topic is missing, or cannot be read.
@@ -73,7 +73,7 @@ class LetterSource(Protocol):
         ...
 
     def iterate_resting(self) -> Iterator[FoundLetter]:
-        """Letters that are parked or discarded, also those that were returned; raises as `iterate_waiting`."""
+        """Yield letters that are parked or discarded, including those that were returned; raises as `iterate_waiting` does."""
         ...
 
 
@@ -97,7 +97,7 @@ class AllLetters:
 
 
 def iterate_changelog(settings: Settings) -> Iterator[WaitingRow]:
-    """Every entry of the changelog, shard by shard; raises `TopicsInvalid` where it cannot be read."""
+    """Yield every entry of the changelog, shard by shard; raises `TopicsInvalid` where the changelog cannot be read."""
     for shard, table in waiting_entries.load_shard_tables(settings):
         for key, envelope in waiting_entries.scan_rows(table):
             yield WaitingRow(shard, key, envelope)

@@ -121,7 +121,7 @@ def choose_ramp(kind: str, options: ActOptions, letters: int) -> Ramp | None:
 
 
 def add_ramp(found: Preview, options: ActOptions, registry: Registry) -> Preview:
-    """Have the letters of a preview sent in steps, where `ramp` says so."""
+    """Return a preview whose letters are sent in growing steps (a ramp), where the options, or their number, ask for it."""
     return found.with_ramp(choose_ramp(found.request.action.kind, options, found.chosen.count), registry.list_group_topics())
 
 

@@ -40,7 +40,9 @@ from retry.settings import Settings
 # What an edit or a patch changes in a letter, as lines of a unified diff.
 
 def diff_letters(before: Entry, after: Entry, shown: Callable[[bytes], bytes | None] | None = None) -> list[str]:
-    """Lines of headers and of the value that differ, with two around them; JSON is laid out, so that a field is a line.
+    """List the lines of headers and of the value that differ between two entries, with two equal lines around each difference.
+
+    JSON is laid out, so that each field has a line of its own.
 
     Args:
       shown: tells the JSON of values that are framed for a schema registry.
@@ -135,7 +137,7 @@ class Preview(NamedTuple):
         return self._replace(request=request, silent=silent)
 
     def iterate_resting(self) -> Iterator[Member]:
-        """Members that are parked or discarded."""
+        """Yield the members of the action that are parked or discarded; of an edit, only the edited letter."""
         if self.edited is not None:
             return iter([self.edited])
         return self.request.iterate_resting(self.chosen.resting, self.chosen.sources, self.at_ms)
@@ -220,7 +222,7 @@ def _diff(acted: ActedLetter, request: Request) -> list[str]:
 
 
 def describe_reason(reason: str) -> str:
-    """Why nothing is done for letters, in words."""
+    """Describe in words why nothing is done for letters; return the reason itself where no words are known for it."""
     return _WORDS.get(reason, reason)
 
 
@@ -238,7 +240,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(found: Preview, registry: Registry, shards: int) -> Estimate:
-    """How long a preview takes if every letter recovers and nothing else is sent to the same targets."""
+    """Estimate how long an action takes if every letter recovers and nothing else is sent to the same targets."""
     count, request = found.chosen.count, found.request
     worked = Estimate(count * 1_000 // (_LETTERS_S * shards), f"workers act on some {_LETTERS_S:,} letters/s in each shard")
     sent = max((worked, *_estimate_limits(found, registry)), key=lambda each: each.ms)

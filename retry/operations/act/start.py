@@ -45,7 +45,7 @@ _OLDER = (
 
 
 def demand_readiness(admin: AdminClient, app_id: str) -> None:
-    """See that nothing stands in the way of an action: topics are there, and every worker reads what asks for it.
+    """Check that an action can start: its topics exist, and every worker can read the records that ask for an action.
 
     Raises:
       TopicsInvalid: a topic is missing, with the command that creates it.

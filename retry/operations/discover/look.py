@@ -57,7 +57,7 @@ class LetterCount(msgspec.Struct):
         return self.count_in(self.offsets)
 
     def count_in(self, offsets: int) -> int:
-        """How many letters so many of its offsets have, if they are like those that were read.
+        """Estimate how many letters some offsets hold, if they are like the offsets that were read; 0 where none were read.
 
         >>> LetterCount(offsets=380, read_offsets=190, read_letters=20).letters
         40

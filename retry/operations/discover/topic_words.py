@@ -26,7 +26,7 @@ _TAIL = re.compile(r"[._-]?(?:dl[tq]|dead[._-]?letters?(?:[._-]?(?:topic|queue))
 def split_words(name: str) -> list[str]:
     """Split a name into words, in small letters.
 
-    >>> words("acme.orderService_DLT")
+    >>> split_words("acme.orderService_DLT")
     ['acme', 'order', 'service', 'dlt']
     """
     return [word for word in _BETWEEN.split(_CAMEL.sub("-", name).lower()) if word]
@@ -54,7 +54,7 @@ def may_be_dead(topic: str) -> bool:
 def find_subject(topic: str) -> str:
     """Return the origin that the name of a dead-letter topic implies, or else the name without its word for dead letters.
 
-    >>> subject("payments.orders.DLT"), subject("billingDeadLetters"), subject("dlq")
+    >>> find_subject("payments.orders.DLT"), find_subject("billingDeadLetters"), find_subject("dlq")
     ('payments.orders', 'billing', 'dlq')
     """
     return infer_from_name(topic).topic or _TAIL.sub("", topic) or topic
@@ -63,9 +63,9 @@ def find_subject(topic: str) -> str:
 def find_first_words(subjects: Collection[str]) -> dict[str, str]:
     """Map each subject to the word that tells teams apart: the first, or the first after the words that all begin with.
 
-    >>> first_words(["acme.payments.orders", "acme.shop.carts"])
+    >>> find_first_words(["acme.payments.orders", "acme.shop.carts"])
     {'acme.payments.orders': 'payments', 'acme.shop.carts': 'shop'}
-    >>> first_words(["payments.orders", "payments.refunds"])
+    >>> find_first_words(["payments.orders", "payments.refunds"])
     {'payments.orders': 'payments', 'payments.refunds': 'payments'}
     """
     parts = {each: split_words(each) or [each] for each in subjects}

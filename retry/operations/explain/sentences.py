@@ -97,7 +97,7 @@ def _otherwise(seen: ExplainedLetter, decided: DecisionRecord) -> Iterator[str]:
 
 
 def describe_due_time(seen: ExplainedLetter) -> Iterator[str]:
-    """How the due time came about."""
+    """Yield sentences that say how the due time of a letter came about; none where no due time is known."""
     evidence, decided, present = seen.evidence, seen.decision, seen.present
     if decided is None or decided.due_ms is None:
         return

@@ -26,7 +26,7 @@ def find_text(value: bytes | None, path: str) -> str | None:
 
     None where the value is no JSON, has nothing at the path, or has an object or a list there.
 
-    >>> text_at(b'{"items": [{"id": 17}]}', "$.items.0.id"), text_at(b'{"a": {}}', "$.a")
+    >>> find_text(b'{"items": [{"id": 17}]}', "$.items.0.id"), find_text(b'{"a": {}}', "$.a")
     ('17', None)
     """
     raw = value or b""
@@ -122,7 +122,10 @@ def list_states(letter_filter: Filter, *, discarded: bool = False) -> frozenset[
 
 
 def find_latest_due_ms(letter_filter: Filter, now_ms: int) -> float:
-    """No letter is meant that is due later: what waits is read in that order, and needs no reading beyond."""
+    """Return a due time in milliseconds after which a filter selects no letter; infinity where the filter sets no such limit.
+
+    Waiting letters are read in the order of their due times, so reading can stop there.
+    """
     if isinstance(letter_filter, AllOf):
         return min((find_latest_due_ms(each, now_ms) for each in letter_filter.of), default=inf)
     if isinstance(letter_filter, AnyOf):

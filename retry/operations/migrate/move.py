@@ -100,7 +100,7 @@ class Move:
         self._lost, self._cursors = False, ReadCursors()
         self._gained.clear()
         settings, group = self._cluster.settings, self._waiting.group
-        config = client_config.producer_config(settings, f"{settings.app_id}-migrate-{group}")
+        config = client_config.build_producer_config(settings, f"{settings.app_id}-migrate-{group}")
         producer = KafkaTransactionalProducer(config)
         try:
             # First: it ends what a run that was killed left open, and the group's offsets are known again.
@@ -118,7 +118,7 @@ class Move:
         settings, admin = self._cluster.settings, self._cluster.admin
         # Where the group has read nothing, everything waits. A member that is killed is forgotten soon.
         config = {
-            **client_config.consumer_config(settings, self._waiting.group, build_instance(settings.app_id)),
+            **client_config.build_consumer_config(settings, self._waiting.group, build_instance(settings.app_id)),
             "auto.offset.reset": "earliest", "session.timeout.ms": client_config.SESSION_TIMEOUT_MS,
         }  # fmt: skip
         topics = sorted({topic for topic, _ in self._open})

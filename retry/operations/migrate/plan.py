@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from retry.clock import wall_ms
 from retry.dead_letters import retry_headers as ours
-from retry.dead_letters.dead_letter import count_retries_made, parse_moment
+from retry.dead_letters.dead_letter import parse_moment, parse_retries_made
 from retry.dead_letters.frameworks import header_values
 from retry.errors import MigrationStopped, TopicsInvalid
 from retry.kafka import consumer_groups, offset_ranges
@@ -207,7 +207,7 @@ def make_moved_headers(headers: Headers, place: bytes, made: int = 0, due_ms: in
       made: retries that it had there. One that came from here before keeps its own count where that is higher.
       due_ms: when the next one is due; None where only the policy says so.
     """
-    count = max(made, count_retries_made(dict(headers).get(ours.ATTEMPT, b"0")) or 0)
+    count = max(made, parse_retries_made(dict(headers).get(ours.ATTEMPT, b"0")) or 0)
     due = b"%d" % due_ms if due_ms is not None and parse_moment(b"%d" % due_ms) is not None else None
     counted = b"%d" % count if count > 0 else None
     return ours.set_in(headers, (ours.ATTEMPT, counted), (ours.RETRY_AT_MS, due), (ours.MIGRATED_FROM, place))

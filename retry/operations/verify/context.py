@@ -208,7 +208,7 @@ class VerifyContext(NamedTuple):
         return self.names.record(row) + (f" ({writer})" if writer else "")
 
     def outcomes_from(self, letter: RecordedLetter) -> int:
-        """From which offset on letters of its partition have outcomes that are kept."""
+        """Return the offset from which on the outcomes of a letter's partition are kept; `NEVER` where that is not known."""
         letters = self.dead_letters.get(letter.partition)
         return letters.outcomes_from if letters else 0 if self.all_outcomes else NEVER
 
@@ -217,7 +217,7 @@ class VerifyContext(NamedTuple):
         return len(letter.outcomes) > 1 and letters is not None and letter.offset >= letters.read_again_from
 
     def why_no_delivery(self, letter: RecordedLetter, since_ms: int) -> str | None:
-        """Why its delivery, not before `since_ms`, may have been deleted; None where it would be found."""
+        """Explain why the delivery of a letter, made at or after `since_ms`, may be deleted; None where it would be found."""
         lane = self.lane(letter)
         # Where nothing is left of its entries they may have been moved to any topic.
         targets = [*self.targets]

@@ -158,7 +158,7 @@ class TopicReading:
 
     def __init__(self, cluster: Cluster, targets: set[str], bar: ProgressBar) -> None:
         self._admin, self._own, self._bar = cluster.admin, cluster.names, bar
-        uncommitted = client_config.reader_config(cluster.settings, UNCOMMITTED)
+        uncommitted = client_config.build_reader_config(cluster.settings, UNCOMMITTED)
         self._committed, self._uncommitted = {**cluster.reader, **_SPARING}, {**uncommitted, **_SPARING}
         own = {self._own.changelog, self._own.outcomes, self._own.parked}
         # Where nobody has ever discarded a letter that topic may be missing.

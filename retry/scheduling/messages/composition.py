@@ -90,7 +90,7 @@ def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
     def make_sources(_registry: Registry, place: QueueLimits) -> Sequence[EntrySource]:
         return [SchedulesSource(settings.topics, rules, settings.history, names.parked, place), TimersSource()]
 
-    member = client_config.consumer_config(worker, names.intake_group, "")
+    member = client_config.build_consumer_config(worker, names.intake_group, "")
     backlog = StartupBacklog(admin, lambda topic: is_schedules_topic(settings, topic), member, names.changelog)
     metrics = SchedulerMetrics(now_ms, names.parked)
     return composition.build(worker, adopt=adopt, make_sources=make_sources, metrics=metrics, backlog=backlog)

@@ -79,7 +79,7 @@ class SchedulesSource:
     def _cancel(self, message: Any, now_ms: int, into: BatchResult) -> None:
         name, version = _hash_message_key(message), self._versions.next_version(message, now_ms, of_cancel=True)
         remembered_until_ms = now_ms + CANCELS_REMEMBERED_MS
-        self._write(name, *envelopes.cancel(name, version, _stem(message), message.offset(), remembered_until_ms), into)
+        self._write(name, *envelopes.build_cancel(name, version, _stem(message), message.offset(), remembered_until_ms), into)
 
     def _is_taken_by_topics(self, message: Any, envelope: bytes, headers: int) -> bool:
         return headers <= HEADERS_MAX and len(envelope) + _KEY_BYTES + len(message.topic()) <= self._bytes_max

@@ -68,7 +68,7 @@ class WaitingSchedules:
         return True
 
     def end_schedule(self, partition: int, key: bytes, offset: int) -> None:
-        """Up to an offset nothing waits for a key in a partition any more."""
+        """Note that nothing waits any more for a key in a partition, up to and including an offset."""
         if self.offsets.get((partition, key), offset) <= offset:
             self.offsets.pop((partition, key), None)
 
@@ -126,7 +126,7 @@ class SchedulesTopic:
 
     def __init__(self, settings: Settings, admin: AdminClient, topic: str, rules: Rules) -> None:
         self.topic, self._admin, self._rules = topic, admin, rules
-        self._reader = client_config.reader_config(settings)
+        self._reader = client_config.build_reader_config(settings)
         about = topics.describe(admin, [topic]).get(topic)
         if about is None:
             raise TopicsInvalid([f"there is no topic {topic}"], "look at its name, and at this user's rights")
@@ -203,7 +203,7 @@ class _ScheduleMove:
     """One move. After a transaction that took longer than it lives, the next ones are of fewer bytes."""
 
     def __init__(self, settings: Settings, source: SchedulesTopic, target: SchedulesTopic) -> None:
-        self._config = client_config.producer_config(settings, f"{settings.app_id}-migrate-{source.topic}")
+        self._config = client_config.build_producer_config(settings, f"{settings.app_id}-migrate-{source.topic}")
         self._source, self._target, self._total = source, target, Moved(0, 0)
         self._pace = TransactionPace("moved schedules", settings.batch_bytes)
         # Of the transaction that took too long: whether it was committed is seen once another producer is open.

@@ -173,6 +173,6 @@ def _read_schedule(envelope: bytes) -> envelopes.Entry | None:
 
 
 def read_sent_schedules(settings: Settings, topic: str) -> Iterator[ScheduleJson]:
-    """Read the newest 10,000 schedules that were sent, as far as that is done in ten seconds; raises as `newest_records`."""
+    """Read the newest 10,000 schedules that were sent, as far as that is done in ten seconds; raises as `read_newest_records`."""
     for message, headers in read_newest_records(settings, topic, lambda partitions: _HISTORY_MAX // partitions + 1):
         yield read_history_schedule(headers, message.key(), message.value())

@@ -18,7 +18,7 @@ from retry.process.limited_program import limit_resources
 
 
 def find_fault(texts: Sequence[str], value: str) -> tuple[str, str] | None:
-    """The kind and the reason of a fault of JSON by a schema, the last of these texts; None where there is none.
+    """Find a fault of JSON by a schema, the last of `texts`; return its kind and reason, None where there is none.
 
     What the schema refers to stands in the texts before it, and is fetched by nobody.
     """

@@ -91,7 +91,7 @@ class TasksSource:
                 entry_key = entry_keys.build_named_key(due_at_ms, name, version, stem, record.offset, lane)
                 return shard, {"key": entry_key, "value": self._envelope(entry_key, record, task, plan, due_at_ms)}, "schedule"
         version = self._place.versions.next_version(message, now_ms, of_cancel=True)
-        entry_key, envelope = envelopes.cancel(name, version, stem, record.offset, now_ms + CANCELS_REMEMBERED_MS)
+        entry_key, envelope = envelopes.build_cancel(name, version, stem, record.offset, now_ms + CANCELS_REMEMBERED_MS)
         return shard, {"key": entry_key, "value": envelope}, "cancel"
 
     def _check(self, task: definition.Definition) -> None:

@@ -59,7 +59,7 @@ class Definitions:
         self._reader = Reader(Schemas(settings.registry))
 
     def tasks(self, waiting: Iterable[tuple[entry_keys.Source, Entry]]) -> Iterator[Task]:
-        """Pick the recurring tasks from waiting entries, in the same order."""
+        """Yield the recurring tasks among waiting entries, in the same order."""
         for where, entry in waiting:
             if isinstance(entry, Named) and entry.team == TEAM and entry.plan is not None:
                 yield Task(self._format_task_name(entry.key or b""), where, entry, entry.plan)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from retry.delay_queue import entry_keys
-from retry.delay_queue.envelopes import Call, Named, cancel
+from retry.delay_queue.envelopes import Call, Named, build_cancel
 from retry.intake.batch import BatchResult
 from retry.record import Headers
 
@@ -38,8 +38,7 @@ def hash_timer_id(timer_id: str) -> bytes:
 def build_timer_entry(
     timer_id: str, team: str, host: str, due_at_ms: int, version: int, body: bytes, headers: Headers, call: Call, mark: bytes
 ) -> tuple[bytes, Named]:
-    """Build key and entry of a timer; `host` is as `host_of` gives it, `mark` the fingerprint that tells its request from others.
-    """
+    """Build key and entry of a timer; `host` is what `find_host` gives, `mark` the fingerprint of its request."""
     of, lane = hash_timer_id(timer_id), entry_keys.build_named_lane(team, TOPIC, host)
     entry = Named(host, mark, body, headers=headers, timestamp_ms=None, team=team, failed_at_ms=None, call=call)
     return entry_keys.build_named_key(due_at_ms, of, version, *_derive_origin(of), lane), entry
@@ -48,7 +47,7 @@ def build_timer_entry(
 def cancel_row(timer_id: str, version: int) -> tuple[bytes, bytes]:
     """Build key and envelope of a record that ends a timer of this version or an earlier one."""
     of = hash_timer_id(timer_id)
-    return cancel(of, version, *_derive_origin(of))
+    return build_cancel(of, version, *_derive_origin(of))
 
 
 def _derive_origin(name: bytes) -> tuple[bytes, int]:

@@ -65,7 +65,7 @@ def _serve_timers(settings: Settings, tokens: Tokens | None, certificate: Certif
     codec = start.make_codec(settings, admin)
     guard, view = SsrfGuard(parse_allowlist(settings.webhook_allow)), _view(settings, admin, own, codec)
     record_bytes_max = topics.record_bytes_max(own[changelog])
-    records = Records(client_config.records_config(settings, record_bytes_max))
+    records = Records(client_config.build_records_config(settings, record_bytes_max))
     try:
         timers = Timers(view, records, guard, topic=changelog, bytes_max=record_bytes_max, codec=codec)
         quotas = Quotas(settings.api_requests_per_s, settings.api_timers_per_team, view.waiting_of)
@@ -92,7 +92,7 @@ def _view(settings: Settings, admin: AdminClient, own: Mapping[str, topics.Descr
     bounds = _find_offset_bounds(admin, names.changelog, changelog.partitions)
     called = _find_offset_bounds(admin, names.calls, calls.partitions)
     recent = {n: max(each.start, each.end - FINISHED_MAX) for n, each in called.items()}
-    follower = KafkaPartitionReader(client_config.reader_config(settings, preferred=_READING))
+    follower = KafkaPartitionReader(client_config.build_reader_config(settings, preferred=_READING))
     return View(follower, tables, names.changelog, names.calls, bounds, recent, codec)
 
 

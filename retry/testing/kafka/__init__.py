@@ -54,7 +54,7 @@ class MemoryGroupMember:
         self._session = self._group.enter(instance, self._subscription)
 
     def read(self, records_max: int, wait_s: float) -> list[Any]:  # noqa: ARG002
-        """The next records, only of partitions that are owned."""
+        """Return the next records, only of owned partitions; none where the member had to join the group again."""
         try:
             given = self._group.heartbeat(self._instance, self._session, self._subscription, self.owned)
         except LookupError:
@@ -160,7 +160,7 @@ class MemoryPartitionReader:
         self._next.pop((topic, partition), None)
 
     def read(self, records_max: int, wait_s: float) -> list[Any]:  # noqa: ARG002
-        """The next records and ends of partitions; an end is reported once for each place where reading stops."""
+        """Return the next records and ends of partitions; an end is reported once for each place where reading stops."""
         polled: list[Any] = []
         for place, at in list(self._next.items()):
             partition = self._log.topics[place[0]][place[1]]

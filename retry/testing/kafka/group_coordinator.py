@@ -46,11 +46,14 @@ class MemoryGroup:
         return list(self._seats)
 
     def changes(self) -> int:
-        """Grows with every generation, and with every client that enters."""
+        """Return a number that grows with every generation, and with every client that enters."""
         return self.generation + self._sessions
 
     def enter(self, instance: str, subscription: Sequence[str]) -> int:
-        """A new client takes the seat of this name, with what its predecessor was given; its session."""
+        """Let a new client take the seat of an instance name; return the number of its session.
+
+        The client keeps what its predecessor was given where both subscribe to the same topics; else a new round begins.
+        """
         self._sessions += 1
         before = self._seats.get(instance)
         self._seats[instance] = seat = _Seat(self._sessions, list(subscription))
@@ -61,7 +64,7 @@ class MemoryGroup:
         return self._sessions
 
     def expire(self, instance: str) -> None:
-        """The session of a member ends: it has been silent for too long."""
+        """End the session of a member that has been silent for too long."""
         if self._seats.pop(instance, None) is not None:
             self.share_out()
             self._try_to_end_round()
@@ -73,7 +76,7 @@ class MemoryGroup:
             seat.joined = False
 
     def orphans(self) -> set[Partition]:
-        """Partitions that a member subscribes to and none has or was given, while no round is under way that would mend it."""
+        """List partitions that a member subscribes to and none has or was given; empty during a round, which would mend that."""
         return set() if self._round else self._list_subscribed() - {p for s in self._seats.values() for p in s.given | s.owned}
 
     def heartbeat(
@@ -96,7 +99,7 @@ class MemoryGroup:
         return set(seat.given)
 
     def find_membership_error(self, member: Membership) -> str | None:
-        """Why a proof of membership does not count, or None."""
+        """Find why a proof of membership does not count; None where it counts."""
         seat = self._seats.get(member.instance)
         if seat is None or seat.session != member.session:
             return f"{member.instance} is no member of {self.name} any more"

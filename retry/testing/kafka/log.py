@@ -107,7 +107,7 @@ class MemoryLog:
         return {topic: TopicLimits(size, self.age_ms_max.get(topic), topic in self.needs_key) for topic, size in sizes}
 
     def find_record_error(self, e: Entry, partition: int, stamp_ms: int, *, compressed: bool = False) -> KafkaError | None:
-        """Why a broker would not take this as a record, or None."""
+        """Find the error with which a broker would refuse a record; None where it would take the record."""
         if e.destination not in self.topics or e.destination in self.closed:
             return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"no topic {e.destination}")
         if partition >= len(self.topics[e.destination]):
@@ -135,7 +135,7 @@ class MemoryLog:
         return self.partition_of(e, partition).append(transaction, e, stamp_ms)
 
     def partition_of(self, e: Entry, partition: int) -> MemoryPartition:
-        """The partition that a record goes to; -1 lets its key choose."""
+        """Choose the partition that a record goes to; where `partition` is -1, the record's key chooses."""
         partitions = self.topics[e.destination]
         if partition == _ANY_PARTITION:
             # What has no key is spread; a real client draws lots, which a test could not repeat.
@@ -148,7 +148,7 @@ class MemoryLog:
         transaction.committed = committed
 
     def complete_transaction(self, transactional_id: str) -> None:
-        """Have readers see how the transaction of this id was decided; one that is not is aborted.
+        """Let readers see how the transaction of an id was decided; a transaction that is not decided is aborted.
 
         Where a leader is away readers do not see that yet, and the id stays with it.
         """
@@ -186,5 +186,5 @@ class MemoryLog:
 
 
 def forbidden() -> KafkaError:
-    """Why the transaction coordinator refuses a transaction."""
+    """Make the error with which the transaction coordinator refuses a transaction."""
     return KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)

@@ -29,7 +29,7 @@ class MemoryRecord(Record):
         return self._leader_epoch
 
     def headers(self) -> Headers | None:  # type: ignore[override]
-        """In their order; None where there are none, or more than a client can read."""
+        """Return the headers in their order; None where there are none, or more than a client can read."""
         return None if self.has_too_many_headers() else self.entry.headers or None
 
     def has_too_many_headers(self) -> bool:
@@ -65,7 +65,7 @@ class MemoryEnd:
 
 
 def murmur2(key: bytes) -> int:
-    """The hash by which Java clients choose a partition, as an unsigned 32-bit number."""
+    """Compute the hash by which Java clients choose a partition, as an unsigned 32-bit number."""
     mixed, words_end = 0x9747B28C ^ len(key), len(key) & ~3
     for (word,) in struct.iter_unpack("<I", key[:words_end]):
         scaled = word * _MIX & _WORD
@@ -140,7 +140,7 @@ class MemoryPartition:
             self.end += 1
 
     def read(self, offset: int, records_max: int) -> tuple[list[MemoryRecord], int]:
-        """Committed records from `offset` on, and where to go on."""
+        """Read committed records from `offset` on; return them and the offset at which to go on."""
         stable, records = self.stable, list[MemoryRecord]()
         if offset >= stable:
             return records, offset

@@ -165,7 +165,7 @@ class Shards:
         return [TopicPartition(self.topic, n, shard.table.next_offset) for n, shard in shards.items() if shard], member
 
     def without_producer(self, shards: Iterable[Shard]) -> None:
-        """Shards were to be swept, and no producer was free: nothing is wrong, unless none of them can be opened."""
+        """Note that no producer was free to sweep some shards; a failure only where none of the producers can be opened."""
         trouble = self.producers.trouble()
         for shard in shards:
             if trouble:

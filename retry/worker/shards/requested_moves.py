@@ -80,7 +80,7 @@ class RequestedMoves:
         self.entries_moved()
 
     def entries_moved(self) -> None:
-        """Entries have another place, which only the fold tells: nulls are followed when it has come so far."""
+        """Note that entries have another place, which only the fold tells; nulls are followed when it has come so far."""
         self._cancelling.await_fold()
 
     def _held_moved(self) -> None:

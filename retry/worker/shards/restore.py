@@ -123,7 +123,10 @@ class RestoreProgress:
         return 1.0 - self.unread() / to_read if to_read > 0 else 1.0
 
     def others_are_read(self) -> None:
-        """No other shard waits to be read: what this one has put off is made up for, once it is read itself."""
+        """End filling the table in bulk, since no other shard waits to be read; a table not read to its end goes on.
+
+        What the table has put off is made up for once it is read itself.
+        """
         self._in_bulk = self._in_bulk and self.unread() > 0
 
     def update_bulk_load(self) -> None:
@@ -171,12 +174,12 @@ class SweepProgress:
         self.overlooked, self.failing, self._failures = False, "", 0
 
     def note_try(self) -> None:
-        """A sweep has ended, however it ended."""
+        """Count a sweep of the shard that has ended, whether it succeeded or failed."""
         self._tries += 1
         self.last_sweep = next(_sweeps)
 
     def note_rest(self) -> None:
-        """A turn in which nothing may be swept, for a reason that is not the shard's: nothing is overlooked."""
+        """Count a turn in which nothing may be swept, for a reason that is not the shard's; nothing counts as overlooked."""
         self._tries += 1
         self.overlooked = False
 

@@ -130,7 +130,7 @@ class Shard:
         return is_stale
 
     def lag(self) -> int:
-        """How many changelog offsets a standby is behind what could be read when that was last asked."""
+        """Return how many changelog offsets a standby was behind its readable end, as last asked; 0 if it is no standby."""
         return max(0, self._readable - self.table.next_offset) if self.phase is Phase.STANDBY else 0
 
     def apply_messages(self, messages: Sequence[Message]) -> None:
@@ -189,19 +189,19 @@ class Shard:
         return self.table.waiting
 
     def scan_entries(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        """See `Table.scan_entries`, and what it raises; none once it is closed."""
+        """List the next entries, as `Table.scan_entries` does; raises as it does. Return none once the shard is closed."""
         with self._folding:
             return [] if self.phase is Phase.CLOSED else self.table.scan_entries(after, rows_max)
 
     def soon(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
-        """See `Table.estimate_due`; none is due once it is closed."""
+        """Estimate how many entries are due soon, as `Table.estimate_due` does; none is due once the shard is closed."""
         with self._folding:
             if self.phase is Phase.CLOSED:
                 return DueEstimate(None, [0] * len(until_ms))
             return self.table.estimate_due(until_ms, rows_max)
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
-        """See `Table.earliest`; none once it is closed."""
+        """List the first entries of every lane, as `Table.earliest` does; empty once the shard is closed."""
         with self._folding:
             return [] if self.phase is Phase.CLOSED else self.table.earliest(rows_max, bytes_max)
 
@@ -209,7 +209,7 @@ class Shard:
         return self.restoring.unread() if self.phase is Phase.RESTORING else 0
 
     def measure_restore(self) -> float:
-        """How much of what was to be read when it was opened is read; 1 where nothing was."""
+        """Return which part, 0 to 1, is read of what was to be read when the shard was opened; 1 where nothing was."""
         return self.restoring.share() if self.phase is Phase.RESTORING else 1.0
 
     def touch(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from retry.console.folding.regrouping import split_id
+from retry.console.folding.regrouping import build_part_id
 from retry.console.reading.notes import CHARS_MAX
 from retry.console.web.rights import Role, Viewer
 from tests.support.acting_console import ActingConsole
@@ -84,8 +84,8 @@ def test_a_form_takes_as_much_as_its_fields_say_and_every_group_may_be_merged(co
     for field in most:
         assert console.ask(ANN, "POST", "/failures/aa/note", {**typed, field: typed[field] + "11"}).status_code == 400
     pattern = re.compile(unescape(re.findall(r'id="merge-group"[^>]* pattern="([^"]+)"', page)[0]))
-    part = split_id("0123456789abcdef", "topic", "orders.DLT")
-    assert all(pattern.fullmatch(each) for each in ("0123456789abcdef", part, split_id(part, "frames", None)))
+    part = build_part_id("0123456789abcdef", "topic", "orders.DLT")
+    assert all(pattern.fullmatch(each) for each in ("0123456789abcdef", part, build_part_id(part, "frames", None)))
     assert not any(pattern.fullmatch(each) for each in ("", "group:0123", "0123~", "x", "https://retry/failures/0123"))
 
 

@@ -99,7 +99,7 @@ def test_of_a_name_the_newest_entry_waits_and_a_cancel_ends_it(replica: GivenRep
         assert ([each.label for each in listed.rows], listed.count) == (["daily"], 1)
         assert lists.list_named_entries(connection, "", None, "timer", None, 10).rows == []
     of, stem = entry_keys.hash_name("schedules", "s", b"daily"), entry_keys.build_key_stem("s", 0)
-    replica.fold(OWN.changelog, envelopes.cancel(of, 3, stem, 3))
+    replica.fold(OWN.changelog, envelopes.build_cancel(of, 3, stem, 3))
     assert shown(replica).names() == []
     replica.fold(OWN.changelog, (new[0], None), (old[0], None))
     replica.fold(OWN.changelog, named_entry(4, NOW_MS + 4))

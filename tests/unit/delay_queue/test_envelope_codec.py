@@ -87,7 +87,7 @@ def test_under_the_key_of_another_letter_or_name_it_does_not_open(other: bytes) 
     with pytest.raises(SealUnopened, match="belongs to something else"):
         FILE.codec.decode(other, envelope)
     # A lane and a due time of its own are no other letter.
-    for place in (entry_keys.make_key_due_at(of, NOW_MS + 1), entry_keys.is_in_lane(of, HELD[kind])):
+    for place in (entry_keys.make_key_due_at(of, NOW_MS + 1), entry_keys.move_into_lane(of, HELD[kind])):
         assert FILE.codec.decode(place, envelope) == entry
 
 
@@ -124,7 +124,7 @@ def test_what_is_in_clear_is_read_with_keys_and_written_without_them() -> None:
     envelope = envelopes.encode(SECRET)
     assert FILE.codec.decode(key(), envelope) == SECRET
     assert WITHOUT_KEYS.encode(key(), SECRET) == envelope == KeyFile("plain", NEW).codec.encode(key(), SECRET)
-    cancel = envelopes.cancel(bytes(16), 1, entry_keys.build_key_stem("t", 0), 1)
+    cancel = envelopes.build_cancel(bytes(16), 1, entry_keys.build_key_stem("t", 0), 1)
     assert FILE.codec.decode(*cancel) == envelopes.decode_named(cancel[1])
 
 

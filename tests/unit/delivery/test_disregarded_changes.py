@@ -24,7 +24,7 @@ def entry_key(written_ms: int, due_ms: int, partition: int = 0, offset: int = 7)
 
 def cancel(written_ms: int, partition: int = 0, offset: int = 9) -> ChangelogRow:
     stem = entry_keys.build_key_stem("schedules", partition)
-    return envelopes.cancel(NAME, written_ms * VERSIONS_OF_MS | 1, stem, offset, NOW_MS + 900_000)
+    return envelopes.build_cancel(NAME, written_ms * VERSIONS_OF_MS | 1, stem, offset, NOW_MS + 900_000)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_only_so_many_names_are_remembered_and_the_log_does_not_flood(
     stem, sent = entry_keys.build_key_stem("schedules", 0), SentNames(disregarded)
     written = (NOW_MS - 9) * VERSIONS_OF_MS
     sent.note_sent([entry_keys.build_named_key(NOW_MS, name, written, stem, n, LANE) for n, name in enumerate(names)], table)
-    sent.check([envelopes.cancel(name, (NOW_MS - 1) * VERSIONS_OF_MS, stem, 99) for name in names])
+    sent.check([envelopes.build_cancel(name, (NOW_MS - 1) * VERSIONS_OF_MS, stem, 99) for name in names])
     assert counted == {"late_cancel": 50}
     assert len(caplog.records) == 20
 
@@ -160,9 +160,9 @@ def test_versions_that_are_no_times_are_nobody_told_of(
     fold(
         table,
         (entry_keys.build_named_key(NOW_MS, NAME, NOW_MS, stem, 1, LANE), b"v"),
-        envelopes.cancel(NAME, NOW_MS + 1, stem, 2),
+        envelopes.build_cancel(NAME, NOW_MS + 1, stem, 2),
     )
     overruled(table, disregarded)
     sent.note_sent([entry_keys.build_named_key(NOW_MS, NAME, NOW_MS, stem, 1, LANE)], table)
-    sent.check([envelopes.cancel(NAME, NOW_MS + 1, stem, 2)])
+    sent.check([envelopes.build_cancel(NAME, NOW_MS + 1, stem, 2)])
     assert not counted

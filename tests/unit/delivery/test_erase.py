@@ -79,7 +79,7 @@ def test_it_counts_as_no_retry() -> None:
 
 def test_a_null_that_is_to_cancel_others_does_that_first() -> None:
     key, entry = letter()
-    made = ACTIONS.act_on_entry(state(ERASE), member(entry_keys.is_in_lane(key, NULLS)), packed(entry), NOW_MS)
+    made = ACTIONS.act_on_entry(state(ERASE), member(entry_keys.move_into_lane(key, NULLS)), packed(entry), NOW_MS)
     assert made == Refusal("parks")
 
 

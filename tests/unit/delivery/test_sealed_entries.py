@@ -71,7 +71,7 @@ def test_an_action_does_what_it_does_in_clear_and_what_it_writes_is_sealed(
 def test_nothing_is_done_to_what_cannot_be_opened_or_is_held(file: KeyFile, kind: str) -> None:
     key, entry = letter()
     envelope = file.codec.encode(key, entry)
-    held = entry_keys.is_in_lane(key, HELD[key[0]])
+    held = entry_keys.move_into_lane(key, HELD[key[0]])
     assert done(file, kind, held, envelope) == Refusal(SEALED)
     file.write(NEW)
     assert done(file, kind, key, envelope) == Refusal(SEALED)
@@ -156,7 +156,7 @@ class Shard(Bench):
         key, entry = letter(offset=offset)
         reason = names.set_in(entry.headers, (names.PARKED_REASON, b"null_value"))
         null = msgspec.structs.replace(entry, value=None, destination="orders.parked", headers=reason)
-        key = entry_keys.is_in_lane(key, NULLS)
+        key = entry_keys.move_into_lane(key, NULLS)
         self.write([(key, self.codec.encode(key, null))])
 
     def follow(self, now_ms: int = NOW_MS) -> bool:
@@ -204,9 +204,9 @@ def test_a_null_that_cannot_be_opened_waits_too(file: KeyFile) -> None:
 def test_nulls_cancel_what_is_held_and_can_be_opened_again(file: KeyFile) -> None:
     shard = Shard(file)
     key = shard.wait(1)
-    held, envelope = entry_keys.is_in_lane(key, HELD[key[0]]), shard.live()[key]
+    held, envelope = entry_keys.move_into_lane(key, HELD[key[0]]), shard.live()[key]
     # Before it lies one of another topic, which is no reason to pass over the lane.
-    stranger = entry_keys.is_in_lane(entry_keys.build_key(NOW_MS, entry_keys.build_key_stem("a.DLT", 0), 1), HELD[key[0]])
+    stranger = entry_keys.move_into_lane(entry_keys.build_key(NOW_MS, entry_keys.build_key_stem("a.DLT", 0), 1), HELD[key[0]])
     shard.write([(held, envelope), (key, None), (stranger, envelope)])  # type: ignore[list-item]
     shard.null(3)
     assert shard.follow()

@@ -52,7 +52,7 @@ class Fake:
         for message in messages:
             self.given.append(message.value())
             name = entry_keys.hash_name(*self.topics, self.topics[0], message.key())
-            row = envelopes.cancel(name, message.offset(), entry_keys.build_key_stem(self.topics[0], 0), message.offset())
+            row = envelopes.build_cancel(name, message.offset(), entry_keys.build_key_stem(self.topics[0], 0), message.offset())
             into.entries[entry_keys.find_shard(name, SHARDS)].append({"key": row[0], "value": row[1]})
 
 
@@ -130,7 +130,9 @@ def test_a_named_key_says_what_it_was_made_from(due_ms: int, told: bytes, versio
         == entry_keys.extract_letter(entry_keys.make_key_due_at(key, 5))
         == entry_keys.build_key_stem("topic", partition) + key[-8:]
     )
-    assert envelopes.cancel(name, version, entry_keys.build_key_stem("topic", partition), offset)[0].startswith(entry_keys.CANCEL)
+    assert envelopes.build_cancel(name, version, entry_keys.build_key_stem("topic", partition), offset)[0].startswith(
+        entry_keys.CANCEL
+    )
 
 
 @given(st.integers(0, 9), st.integers(0, 9), NAME, NAME)

@@ -14,9 +14,9 @@ from retry.intake.read_positions import (
     PARTITION,
     ReadPosition,
     RereadRequest,
+    build_group_offsets,
     encode_positions,
     encode_request,
-    find_group_offsets,
 )
 from retry.kafka.interface import CommittedOffset, Partition
 from retry.testing.kafka import MemoryCluster, MemoryGroupMember, MemoryLog
@@ -67,7 +67,7 @@ class Taking:
         writer.begin()
         if self.keeps:
             writer.write(POSITIONS, PARTITION, encode_positions(positions))
-        writer.read_to(find_group_offsets(positions), member)
+        writer.read_to(build_group_offsets(positions), member)
 
 
 class World:

@@ -11,7 +11,7 @@ from retry.errors import CommitInDoubt
 from retry.intake.batch import BatchResult, WrittenBatch
 from retry.intake.consumer import LetterConsumer
 from retry.intake.entry_source import RecordVersions
-from retry.intake.read_positions import PARTITION, ReadPosition, encode_positions, find_group_offsets
+from retry.intake.read_positions import PARTITION, ReadPosition, build_group_offsets, encode_positions
 from retry.testing.kafka import Fault, MemoryCluster, MemoryLog, MemoryTransactionalProducer
 from tests.support.positions import TOPIC as POSITIONS
 from tests.support.positions import FollowedPositions
@@ -82,7 +82,7 @@ class Copying:
         writer.write(POSITIONS, PARTITION, encode_positions(positions))
         if self.fails is not None:
             raise self.fails
-        writer.read_to(find_group_offsets(positions), member)
+        writer.read_to(build_group_offsets(positions), member)
         self.sent.append({topic: position.offset for (topic, _), position in positions.items()})
 
 

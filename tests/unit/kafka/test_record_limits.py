@@ -73,7 +73,7 @@ def test_the_size_of_a_record_says_nothing_where_a_producer_compresses() -> None
     # But it is known then that another codec may do where this one does not.
     assert sizes.probe_records([entry(600)], NOW_MS) == {}
     assert sizes.needs_compression([entry(600)])
-    config = client_config.producer_config(Settings(), "id")
+    config = client_config.build_producer_config(Settings(), "id")
     assert not client_config.compresses(config)
     assert client_config.compresses(config | {"compression.type": "lz4"})
     assert client_config.compresses(config | {"compression.codec": "zstd"})

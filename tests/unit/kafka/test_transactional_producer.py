@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, TransactionAborted, TransactionFailed
-from retry.kafka.client_config import producer_config
+from retry.kafka.client_config import build_producer_config
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
 from tests.support.process import await_that
@@ -55,7 +55,7 @@ class BusyClient:
 
 def test_a_producer_that_is_opened_asks_again_at_once_and_then_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     # The client by itself asks again after half a second.
-    producer = KafkaTransactionalProducer(producer_config(Settings(bootstrap_servers="localhost:1"), "app-shard-0"))
+    producer = KafkaTransactionalProducer(build_producer_config(Settings(bootstrap_servers="localhost:1"), "app-shard-0"))
     client = BusyClient(3)
     monkeypatch.setattr(producer, "_producer", client)
     producer.open(60.0)
@@ -63,7 +63,7 @@ def test_a_producer_that_is_opened_asks_again_at_once_and_then_ever_less_often(m
 
 
 def test_a_producer_that_is_opened_says_so_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    producer = KafkaTransactionalProducer(producer_config(Settings(bootstrap_servers="localhost:1"), "app-shard-0"))
+    producer = KafkaTransactionalProducer(build_producer_config(Settings(bootstrap_servers="localhost:1"), "app-shard-0"))
     monkeypatch.setattr(producer, "_producer", BusyClient(1_000))
     with pytest.raises(CommitInDoubt):
         producer.open(0.1)
@@ -72,7 +72,7 @@ def test_a_producer_that_is_opened_says_so_when_its_time_is_over(monkeypatch: py
 def test_a_record_that_is_refused_after_a_full_queue_undoes_the_transaction_as_any_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    producer = KafkaTransactionalProducer(producer_config(Settings(bootstrap_servers="localhost:1"), "app-shard-0"))
+    producer = KafkaTransactionalProducer(build_producer_config(Settings(bootstrap_servers="localhost:1"), "app-shard-0"))
     client = FullClient()
     monkeypatch.setattr(producer, "_producer", client)
     with pytest.raises(TransactionAborted):
@@ -81,7 +81,7 @@ def test_a_record_that_is_refused_after_a_full_queue_undoes_the_transaction_as_a
 
 
 def test_a_producer_that_could_not_send_offsets_is_let_go_without_a_garbage_collection() -> None:
-    producer = KafkaTransactionalProducer(producer_config(Settings(bootstrap_servers="localhost:1"), "app-intake"))
+    producer = KafkaTransactionalProducer(build_producer_config(Settings(bootstrap_servers="localhost:1"), "app-intake"))
     gone = weakref.ref(producer)
     gc.disable()
     try:

@@ -40,7 +40,7 @@ FILE, OTHER = KeyFile(OLD), KeyFile(NEW)
 
 def rows(codec: EnvelopeCodec = FILE.codec, held: bool = False, offset: int = 7) -> list[tuple[bytes, bytes]]:
     key, entry = acted.letter(offset=offset, key=CANARY, value=CANARY, due_at_ms=NOW_MS)
-    return [(entry_keys.is_in_lane(key, HELD[PLAIN]) if held else key, codec.encode(key, entry))]
+    return [(entry_keys.move_into_lane(key, HELD[PLAIN]) if held else key, codec.encode(key, entry))]
 
 
 def table(*folded: tuple[bytes, bytes]) -> MemoryTable:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from retry.dead_letters.failure import Failure
 from retry.policies.policy_file import parse
-from retry.policies.topic_names import count_groups_needed, find_template_fault, find_topic_fault, read_template
+from retry.policies.topic_names import find_highest_group, find_template_fault, find_topic_fault, read_template
 
 PATTERN = re.compile(r"([a-z]*)\.(x|(y))\.DLT")
 LETTER = Failure(origin_topic="orders", consumer_group="billing")
@@ -66,7 +66,7 @@ def test_what_a_header_completes_to_an_internal_name_is_no_target() -> None:
 @given(st.text(alphabet=string.ascii_letters + "{}_.0123 é", max_size=30), st.text(max_size=300), st.text(max_size=300))
 def test_any_template_gives_a_topic_name_or_nothing(written: str, origin: str, group: str) -> None:
     found = (
-        read_template(written, PATTERN) if find_template_fault(written) is None and count_groups_needed(written) <= 3 else None
+        read_template(written, PATTERN) if find_template_fault(written) is None and find_highest_group(written) <= 3 else None
     )
     name = found.fill_name(Failure(origin_topic=origin, consumer_group=group), "pay.x.DLT") if found else None
     assert name is None or find_topic_fault(name) is None

@@ -59,7 +59,7 @@ def test_1_14_every_variable_counts() -> None:
     assert (settings.topics, settings.since_delta) == (("s1", "s2", "^team-.*$"), -2)
     assert (settings.server, settings.metrics) == (HostPort("127.0.0.1", 2), HostPort("127.0.0.1", 1))
     assert settings.worker.http_addr == "127.0.0.1:1"
-    assert client_config.consumer_config(settings.worker, "g", "i")["session.timeout.ms"] == 45_000
+    assert client_config.build_consumer_config(settings.worker, "g", "i")["session.timeout.ms"] == 45_000
     assert settings.graylog == HostPort("graylog", 12201)
     assert settings.level == "ERROR"
     assert settings.decoder == "http://decoder:8080/decode"
@@ -93,7 +93,7 @@ def test_1_16_the_file_configures_both_clients_and_the_environment_wins(tmp_path
     (tmp_path / "config.yaml").write_text(FILE)
     worker = found(CONFIGURATION_FILE=str(tmp_path / "config.yaml"), BOOTSTRAP_SERVERS="of-the-environment:9092").worker
     assert worker.bootstrap_servers == "of-the-environment:9092"
-    producer, consumer = client_config.producer_config(worker, "tx"), client_config.consumer_config(worker, "g", "i")
+    producer, consumer = client_config.build_producer_config(worker, "tx"), client_config.build_consumer_config(worker, "g", "i")
     for config in (producer, consumer):
         assert config["bootstrap.servers"] == "of-the-environment:9092"
         assert (config["client.id"], config["socket.keepalive.enable"]) == ("mine", "true")
@@ -106,7 +106,7 @@ def test_1_16_the_file_configures_both_clients_and_the_environment_wins(tmp_path
 
 
 def test_1_16_keys_go_to_the_partitions_where_the_go_client_puts_them_unless_the_file_says_otherwise() -> None:
-    assert client_config.producer_config(found().worker, "tx")["partitioner"] == "consistent_random"
+    assert client_config.build_producer_config(found().worker, "tx")["partitioner"] == "consistent_random"
 
 
 @pytest.mark.parametrize("text", [
@@ -129,7 +129,7 @@ def test_the_newer_group_protocol_is_refused_by_the_place_in_the_file_that_says_
     assert "RETRY_KAFKA" not in said
     (tmp_path / "config.yaml").write_text(f"{section}: {{group.protocol: classic}}")
     worker = found(CONFIGURATION_FILE=str(tmp_path / "config.yaml")).worker
-    assert client_config.consumer_config(worker, "g", "i")["group.protocol"] == "classic"
+    assert client_config.build_consumer_config(worker, "g", "i")["group.protocol"] == "classic"
     # A variable that was set is named, as before.
     with pytest.raises(SettingsInvalid, match=r"^RETRY_KAFKA_GROUP_PROTOCOL: "):
         found(CONFIGURATION_FILE=str(tmp_path / "config.yaml"), RETRY_KAFKA_GROUP_PROTOCOL="consumer")

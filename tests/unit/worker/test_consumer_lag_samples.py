@@ -13,7 +13,7 @@ from retry.kafka.interface import Partition
 from retry.process.periodic import PeriodicTask, PeriodicTasks
 from retry.telemetry.offset_records import KEY, Position, read
 from retry.worker import consumer_lag_samples
-from retry.worker.consumer_lag_samples import LagSamples, find_place
+from retry.worker.consumer_lag_samples import LagSamples, choose_shard
 
 GROUPS = {"shop": {"orders.retry"}, "bank": {"pay.retry", "pay.slow"}}
 
@@ -46,7 +46,7 @@ class Cluster:
             done.set_exception(RecordUnwritten("no"))
             return done
         told = read(value or b"")
-        assert (topic, partition, key) == ("outcomes", find_place(told.group, 4), KEY)
+        assert (topic, partition, key) == ("outcomes", choose_shard(told.group, 4), KEY)
         assert (told.v, told.kind) == (1, "position")
         self.written.append(told)
         done.set_result(0)
