@@ -17,8 +17,8 @@ from tests.support.process import ROOT
 # What a session loads and answers, and which files Java has mapped into its memory.
 SESSION = """
 from pathlib import Path
-from retry.analytics.spark_session import session
-with session("test", kafka=False) as spark:
+from retry.analytics.spark_session import open_session
+with open_session("test", kafka=False) as spark:
     assert spark.range(7).selectExpr("sum(id)").first()[0] == 21
     pid = spark.sparkContext._jvm.ProcessHandle.current().pid()
     print(".jsa" in Path(f"/proc/{pid}/maps").read_text().replace("classes.jsa", "").replace("classes_nocoops.jsa", ""))

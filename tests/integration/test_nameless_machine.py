@@ -14,8 +14,8 @@ from tests.support.process import ROOT
 
 # A Java that is given a file of hosts asks nobody else for names, and in this one there are none.
 SESSION = """
-from retry.analytics.spark_session import session
-with session("test", kafka=False, java="-Djdk.net.hosts.file=/dev/null") as spark:
+from retry.analytics.spark_session import open_session
+with open_session("test", kafka=False, java="-Djdk.net.hosts.file=/dev/null") as spark:
     print(spark.range(7).selectExpr("sum(id)").first()[0])
 """
 

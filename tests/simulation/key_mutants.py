@@ -96,7 +96,7 @@ def _let_go_as_it_was() -> Patches:
 
 KEY_MUTANTS: dict[str, Callable[[], Patches]] = {
     "unopened-sent": _unopened_sent,
-    "sealed-unbound": lambda: [patch.object(entry_keys, "find_lineage", lambda _key: b"")],
+    "sealed-unbound": lambda: [patch.object(entry_keys, "extract_identity", lambda _key: b"")],
     "runs-in-clear": _runs_in_clear,
     "held-apart": _held_apart,
     "held-untold": lambda: [patch.object(RequestedMoves, "_held_moved", RequestedMoves.entries_moved)],

@@ -17,7 +17,7 @@ connection = pytest.importorskip("retry.analytics.spark_kafka_options")
 
 
 def test_without_properties_only_the_address_the_isolation_and_the_patience_are_set() -> None:
-    found = connection.options("broker:9092", {})
+    found = connection.build_options("broker:9092", {})
     assert found["kafka.isolation.level"] == "read_committed"
     assert set(found) == {
         "kafka.bootstrap.servers",
@@ -37,21 +37,21 @@ def test_without_properties_only_the_address_the_isolation_and_the_patience_are_
 )
 @pytest.mark.parametrize("spelling", ["sasl.mechanism", "sasl.mechanisms"])
 def test_name_and_password_become_a_login(spelling: str, mechanism: str, module: str) -> None:
-    found = connection.options("b:1", {spelling: mechanism, "sasl.username": "me", "sasl.password": 'a"b\\c;'})
+    found = connection.build_options("b:1", {spelling: mechanism, "sasl.username": "me", "sasl.password": 'a"b\\c;'})
     login = f'org.apache.kafka.common.security.{module} required username="me" password="a\\"b\\\\c;";'
     assert found["kafka.sasl.jaas.config"] == login
     assert found["kafka.sasl.mechanism"] == mechanism
 
 
 def test_the_authority_becomes_a_pem_truststore() -> None:
-    found = connection.options("b:1", {"security.protocol": "ssl", "ssl.ca.location": "/etc/ca.pem"})
+    found = connection.build_options("b:1", {"security.protocol": "ssl", "ssl.ca.location": "/etc/ca.pem"})
     assert found["kafka.security.protocol"] == "SSL"
     assert found["kafka.ssl.truststore.type"] == "PEM"
     assert found["kafka.ssl.truststore.location"] == "/etc/ca.pem"
 
 
 def test_what_tunes_librdkafka_is_left_out() -> None:
-    assert connection.options("b:1", {"linger.ms": "5", "debug": "all"}) == connection.options("b:1", {})
+    assert connection.build_options("b:1", {"linger.ms": "5", "debug": "all"}) == connection.build_options("b:1", {})
 
 
 # Of librdkafka's list, each with a value by which it asks for something; what else has such a name is as good as these.
@@ -93,7 +93,7 @@ CONTEXTS: list[dict[str, str]] = [
 def _options(kafka: dict[str, str]) -> dict[str, str] | str:
     """Options, or how they were refused."""
     try:
-        return dict(connection.options("b:1", kafka))
+        return dict(connection.build_options("b:1", kafka))
     except SettingsInvalid as refused:
         return str(refused)
 
@@ -124,14 +124,14 @@ def test_a_client_certificate_in_files_becomes_a_pem_keystore(tmp_path: Path) ->
     certificate.write_text("-----BEGIN CERTIFICATE-----")
     key.write_text(_LOCKED)
     given_ = {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key), "ssl.key.password": "pw"}
-    found = connection.options("b:1", {"security.protocol": "ssl", **given_})
+    found = connection.build_options("b:1", {"security.protocol": "ssl", **given_})
     assert found["kafka.ssl.keystore.type"] == "PEM"
     assert found["kafka.ssl.keystore.certificate.chain"] == "-----BEGIN CERTIFICATE-----"
     # Java 17 cannot open it, so it is opened here; what is not locked, or of an older form, becomes the same.
     assert found["kafka.ssl.keystore.key"] == _KEY and "kafka.ssl.key.password" not in found
     for form in (_KEY, _OLDER):
         key.write_text(form)
-        assert connection.options("b:1", given_)["kafka.ssl.keystore.key"] == _KEY
+        assert connection.build_options("b:1", given_)["kafka.ssl.keystore.key"] == _KEY
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_client_certificate_in_files_becomes_a_pem_keystore(tmp_path: Path) ->
 )
 def test_what_cannot_be_translated_is_refused_by_its_variable(given_: dict[str, str], said: str) -> None:
     with pytest.raises(SettingsInvalid) as refused:
-        connection.options("b:1", given_)
+        connection.build_options("b:1", given_)
     assert said in str(refused.value) and "pw" not in str(refused.value)
 
 
@@ -159,7 +159,7 @@ def test_client_credentials_become_a_login_with_a_token() -> None:
         "sasl.oauthbearer.client.secret": 's"',
         "sasl.oauthbearer.extensions": "cluster=a,b=c",
     }
-    found = connection.options("b:1", {**_OIDC, **extra, "sasl.oauthbearer.scope": "kafka"})
+    found = connection.build_options("b:1", {**_OIDC, **extra, "sasl.oauthbearer.scope": "kafka"})
     assert found["kafka.sasl.oauthbearer.token.endpoint.url"] == "https://tokens/"
     assert found["kafka.sasl.jaas.config"] == (
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
