@@ -319,7 +319,8 @@ def compute_curves(steps: Iterable[Step], ways: Iterable[str]) -> Iterator[Incid
     failing, greenwood = 1.0, 0.0
     each = {way: _Way() for way in ways}
     for at_risk, events in steps:
-        decided = sum(events.values())
+        # Counts of letters that are not independent are fractions, whose sum may be a little more than all of them.
+        decided = min(at_risk, sum(events.values()))
         if at_risk:
             for way, sums in each.items():
                 sums.add_step(failing, at_risk, decided, events.get(way, 0))

@@ -86,7 +86,7 @@ class BatchResult:
             getattr(self, name).update(getattr(later, name))
 
     def iterate_entries(self) -> Iterator[dict[str, Any]]:
-        """Iterate over all changelog rows of the batch, in no order."""
+        """Return an iterator over all changelog rows of the batch, in no order."""
         return chain(self.anywhere, *self.entries.values())
 
     def pack(self, taken_ms: int) -> None:

@@ -78,6 +78,17 @@ def test_parked_letters_can_no_longer_recover() -> None:
     assert last.failing.likely == 0
 
 
+@given(st.lists(st.integers(1, 40), min_size=3, max_size=3), st.floats(1, 50))
+@example([1, 17, 1], 1.1)
+@example([1, 1, 1], 3.1)
+def test_no_part_is_less_than_nothing_where_several_letters_count_as_one(counts: list[int], effect: float) -> None:
+    events = {way: count / effect for way, count in zip(WAYS, counts, strict=True)}
+    (all_decided,) = compute_curves([Step(sum(counts) / effect, events)], WAYS)
+    assert all_decided.failing.likely == pytest.approx(0, abs=1e-9)
+    for each in (*all_decided.parts.values(), all_decided.failing):
+        assert 0 <= each.low <= each.likely <= each.high <= 1
+
+
 def test_without_other_ways_it_is_the_curve_of_kaplan_and_meier() -> None:
     # Freireich et al. 1963, 6-mercaptopurine, 21 patients: the textbook example.
     times = [6, 6, 6, 6, 7, 9, 10, 10, 11, 13, 16, 17, 19, 20, 22, 23, 25, 32, 32, 34, 35]
