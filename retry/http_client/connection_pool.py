@@ -157,7 +157,7 @@ class ConnectionPool:
         return None
 
     def keep_connection(self, connection: HostConnection) -> None:
-        """Keep it for the next call, if it is fit for one."""
+        """Keep a connection for the next call; close one that is not clean or too old, and any where too many are kept."""
         connection.kept_s = connection._loop.time()
         if not connection.is_clean() or self._count >= _KEPT_MAX or connection.kept_s - connection.made_s > _AGE_S:
             self.close_connection(connection)

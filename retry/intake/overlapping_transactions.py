@@ -67,9 +67,9 @@ class OverlappingTransactions:
         self._changed = threading.Condition()
 
     def write(self, epoch: int, write: Step) -> BatchTransaction | None:
-        """Write a batch by calling `write` in a transaction, and return the transaction, which stays open.
+        """Begin a transaction, have the argument `write` write a batch in it, and return it for `commit` to end.
 
-        None if nothing is left of the batch, which is then read again.
+        Returns None where the transaction was undone, so that the batch is read again from Kafka.
         """
         with self._changed:
             if epoch != self._epoch():

@@ -163,7 +163,7 @@ class Listing(NamedTuple):
         return None if entry is None else make_waiting_letter(where, entry, self.registry, "")
 
     def parked_at(self, where: LetterLocation) -> FoundLetter | None:
-        """Read the letter that is parked there, if it still is; raises `TopicsInvalid` where that is no parking topic."""
+        """Read the letter that is parked at a location; None where it no longer is. Raises `TopicsInvalid` of any other topic."""
         known = {self.cluster.names.parked, self.cluster.names.discarded, *self.registry.parking()}
         if where.topic not in known:
             raise TopicsInvalid([f"{where.topic} is no parking topic"], f"take one of {', '.join(sorted(known))}")

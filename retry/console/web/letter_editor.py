@@ -80,7 +80,7 @@ def open_editor(request: Request, opened: OpenedLetter) -> ValueEditor:
 
 
 def compute_value_mark(request: Request, opened: OpenedLetter) -> str:
-    """Compute a mark of a letter's value that only the current sign-in gets, when the value is revealed to it."""
+    """Compute a hash of a letter's value, which tells a later request of the same sign-in which value was shown to it."""
     value = opened.found.value if opened.found else None
     return hash_for_session(request, [opened.row.name.encode(), value or b""], _MARK_BYTES)
 

@@ -44,9 +44,10 @@ class RequestedMoves:
         return self._holding.held
 
     def move_batch(self, writer: SweepProducer, shard_context: ShardContext, now_ms: int) -> bool:
-        """Give each mover its turn, and say whether the sweep has to wait for the next one.
+        """Move one batch of waiting entries as operators and null values ask, and return whether this sweep has to end here.
 
-        What operators and nulls ask for is done only while nothing is rescheduled.
+        What cannot be opened, rescheduling, actions and cancelling have their turns in this order. While one moves on, the
+        others wait.
         """
         context = self._build_context(writer, shard_context, now_ms)
         for at, mover in enumerate(self._movers):
