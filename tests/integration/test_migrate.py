@@ -188,6 +188,8 @@ def test_what_waits_for_cronsumer_is_moved_once_each_though_it_is_killed_meanwhi
     (parked,) = (row["parked"] for row in dry["would"]["by_exception"] if row["parked"])
     assert parked == {"max_attempts": count // 4}
 
+    # All of it is some 10 MB, which would be moved before it is killed: under a quota that takes a minute.
+    limit_producer(deployment.bootstrap_servers, deployment.app_id, 200_000)
     tail = Tail(deployment.bootstrap_servers, [target], header="retry-migrated-from")
     running = subprocess.Popen(
         [sys.executable, "-m", "retry", *asked, "--yes"], cwd=ROOT, env=deployment.environ, stdout=subprocess.PIPE, text=True
@@ -195,6 +197,7 @@ def test_what_waits_for_cronsumer_is_moved_once_each_though_it_is_killed_meanwhi
     tail.await_more(1)
     running.send_signal(signal.SIGKILL)
     running.wait()
+    limit_producer(deployment.bootstrap_servers, deployment.app_id, 1_000_000_000)
     ended = deployment.command(*asked, "--yes", "--json")
     assert ended.returncode == 0, ended.stderr
     done = json.loads(ended.stdout)
