@@ -273,8 +273,8 @@ _ROUNDING = 1e-12
 class Step(NamedTuple):
     """Letters at risk at one place of an axis, and in which way how many of them were decided there."""
 
-    at_risk: float
-    events: Mapping[str, float]
+    at_risk: int
+    events: Mapping[str, int]
 
 
 class Incidence(NamedTuple):
@@ -310,8 +310,10 @@ class _Way:
         return max(0.0, others + self.own_squares - 2 * (self.part * self.own - self.own_weighted))
 
 
-def compute_curves(steps: Iterable[Step], ways: Iterable[str]) -> Iterator[Incidence]:
+def compute_curves(steps: Iterable[Step], ways: Iterable[str], effect: float = 1.0) -> Iterator[Incidence]:
     """Yield the curves as one Incidence for each step, in order; a step at which nobody is at risk changes nothing.
+
+    Where as many letters as `effect` tell no more than one (see `retry.analytics.episodes`), only the bounds become wider.
 
     >>> [each.parts["recovered"].likely for each in compute_curves([Step(4, {"recovered": 2, "parked": 1})], ["recovered"])]
     [0.5]
@@ -319,16 +321,15 @@ def compute_curves(steps: Iterable[Step], ways: Iterable[str]) -> Iterator[Incid
     failing, greenwood = 1.0, 0.0
     each = {way: _Way() for way in ways}
     for at_risk, events in steps:
-        # Counts of letters that are not independent are fractions, whose sum may be a little more than all of them.
-        decided = min(at_risk, sum(events.values()))
+        decided = sum(events.values())
         if at_risk:
             for way, sums in each.items():
                 sums.add_step(failing, at_risk, decided, events.get(way, 0))
             failing *= (at_risk - decided) / at_risk
             greenwood += decided / (at_risk * (at_risk - decided)) if decided < at_risk else 0.0
         yield Incidence(
-            {way: _bound_chance(sums.part, sums.variance(), at_risk) for way, sums in each.items()},
-            _bound_chance(failing, failing**2 * greenwood, at_risk),
+            {way: _bound_chance(sums.part, sums.variance() * effect, at_risk / effect) for way, sums in each.items()},
+            _bound_chance(failing, failing**2 * greenwood * effect, at_risk / effect),
         )
 
 

@@ -68,12 +68,9 @@ def _effect_of(rows: Sequence[Row], effects: Mapping[str, float] | None) -> floa
 
 
 def _compute_shares(ordered: Sequence[Row], effect: float) -> list[Row]:
-    steps = [
-        Step(max(row["at_risk"], sum(row[way] for way in WAYS)) / effect, {way: row[way] / effect for way in WAYS})
-        for row in ordered
-    ]
+    steps = [Step(max(row["at_risk"], sum(row[way] for way in WAYS)), {way: row[way] for way in WAYS}) for row in ordered]
     made = []
-    for parts, failing in compute_curves(steps, WAYS):
+    for parts, failing in compute_curves(steps, WAYS, effect):
         named = {f"part_{way}": each for way, each in {**parts, "failing": failing}.items()}
         made.append({
             f"{name}{suffix}": value
@@ -188,7 +185,7 @@ def count_episodes(attempts: DataFrame, settled_ms: int) -> DataFrame:
     """Count how the retries of each kind of failure ended, by episode of its first failures, see `retry.analytics.episodes`.
 
     Letters are counted by a quarter of an hour, and only these counts are put in order: so no task sees all letters of a kind.
-    Reads what `cells` does, and `passed_ms`, `sent_ms`. Gives `team`, `exception`, `topic`, `policy`, `run_ms`, `block`,
+    Reads what `count_cells` does, and `passed_ms`, `sent_ms`. Gives `team`, `exception`, `topic`, `policy`, `run_ms`, `block`,
     `attempt`, `start_ms`, `end_ms`, `recovered`, `failed`, `unknown`, `overdue`, `longest_ms` as in `Episode` and `Ends`.
     """
     sums = ("recovered", "failed", "unknown", "overdue")

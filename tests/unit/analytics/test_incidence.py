@@ -82,11 +82,27 @@ def test_parked_letters_can_no_longer_recover() -> None:
 @example([1, 17, 1], 1.1)
 @example([1, 1, 1], 3.1)
 def test_no_part_is_less_than_nothing_where_several_letters_count_as_one(counts: list[int], effect: float) -> None:
-    events = {way: count / effect for way, count in zip(WAYS, counts, strict=True)}
-    (all_decided,) = compute_curves([Step(sum(counts) / effect, events)], WAYS)
-    assert all_decided.failing.likely == pytest.approx(0, abs=1e-9)
+    events = dict(zip(WAYS, counts, strict=True))
+    (all_decided,) = compute_curves([Step(sum(counts), events)], WAYS, effect)
+    assert all_decided.failing.likely == 0
     for each in (*all_decided.parts.values(), all_decided.failing):
         assert 0 <= each.low <= each.likely <= each.high <= 1
+
+
+@given(st.lists(st.integers(0, 40), min_size=6, max_size=6).filter(lambda counts: any(counts[3:])), st.floats(1, 50))
+@example([7, 64, 0, 2, 1, 0], 5.057953700839281)
+def test_bounds_are_those_of_as_many_letters_as_they_tell_no_more_than(counts: list[int], effect: float) -> None:
+    """At the last step all are decided, of whom as many as `effect` tell no more than one."""
+    first, last = (dict(zip(WAYS, each, strict=True)) for each in (counts[:3], counts[3:]))
+    steps = [Step(sum(counts), first), Step(sum(last.values()), last)]
+    (*_, one), (*_, many) = compute_curves(steps, WAYS), compute_curves(steps, WAYS, effect)
+    for way in WAYS:
+        alone, together = one.parts[way], many.parts[way]
+        assert together.likely == alone.likely
+        assert together.low <= alone.low + 1e-9 and together.high >= alone.high - 1e-9
+        # What is less has lost its digits.
+        if 1e-9 < alone.likely < 1 - 1e-9 and together.low > 1e-100:
+            assert _standard_error(many, way) == pytest.approx(_standard_error(one, way) * effect**0.5, rel=1e-6)
 
 
 def test_without_other_ways_it_is_the_curve_of_kaplan_and_meier() -> None:
