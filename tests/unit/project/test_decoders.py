@@ -48,7 +48,7 @@ def late(tree: ast.Module) -> Iterator[str]:
         types = [ast.unparse(each.value) for each in node.keywords if each.arg == "type"]
         if called in ("msgspec.json.decode", "msgspec.msgpack.decode") and not WITHOUT_FIELDS.issuperset(types):
             yield f"line {node.lineno}: {called} of {types}"
-        if called.endswith("Decoder") or called == "json_decoder":
+        if called.endswith("Decoder") or called == "make_json_decoder":
             yield f"line {node.lineno}: {called} is made in a function"
         if called == "msgspec.convert":
             yield f"line {node.lineno}: {called}"
@@ -69,9 +69,9 @@ def test_what_is_looked_for_is_found() -> None:
     assert list(late(ast.parse(source))) == ["line 2: msgspec.json.decode of ['Letter']"]
     assert list(late(ast.parse(f"async {source}"))) == ["line 2: msgspec.json.decode of ['Letter']"]
     assert len(list(late(ast.parse("def read(value):\n    return msgspec.json.Decoder(Letter).decode(value)\n")))) == 1
-    assert len(list(late(ast.parse("def read(value):\n    return json_decoder(Letter)(value)\n")))) == 1
+    assert len(list(late(ast.parse("def read(value):\n    return make_json_decoder(Letter)(value)\n")))) == 1
     assert list(late(ast.parse("read = msgspec.json.Decoder(Letter).decode\n"))) == []
-    assert list(late(ast.parse("read = json_decoder(Letter)\n"))) == []
+    assert list(late(ast.parse("read = make_json_decoder(Letter)\n"))) == []
 
 
 def test_a_table_is_opened_by_many_threads_at_once() -> None:
