@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 
 from backoff.cron import Cron
 from backoff.errors import PolicyInvalid, quote_value
-from backoff.time_zone import END_MS, find_change_s, find_offset_s
-from backoff.time_zone import find_zone as zone_named
+from backoff.time_zone import END_MS, find_change_s, find_offset_s, find_zone
 
 # Quiet hours: periods of the week, by the clocks of a time zone, in which nothing is to happen.
 
@@ -48,7 +47,7 @@ class QuietHours:
                 raise PolicyInvalid(str(key), f"no such key; quiet hours have {', '.join(_KEYS)}")
         if missing := [key for key in _KEYS[:3] if key not in mapping]:
             raise PolicyInvalid(missing[0], "is missing; quiet hours need from, to and zone")
-        begin, end, zone = _minute(mapping["from"], "from"), _minute(mapping["to"], "to"), zone_named(mapping["zone"], "zone")
+        begin, end, zone = _minute(mapping["from"], "from"), _minute(mapping["to"], "to"), find_zone(mapping["zone"], "zone")
         return cls(begin, end, zone, _weekdays(mapping.get("days", list(_DAYS)), "days"))
 
     def next_at_or_after(self, moment_ms: int) -> int:

@@ -17,8 +17,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from backoff.errors import PolicyInvalid, quote_value
-from backoff.time_zone import END_MS, find_first_s, find_offset_s, find_reached_s, find_repeats_s
-from backoff.time_zone import find_zone as zone_named
+from backoff.time_zone import END_MS, find_first_s, find_offset_s, find_reached_s, find_repeats_s, find_zone
 
 # The five fields of a cron expression, as Vixie cron reads them: text in, sets of numbers out.
 #
@@ -170,7 +169,7 @@ class Cron:
             raise PolicyInvalid("cron", f"{text} never matches: there is no such date")
         return cls(
             written=" ".join(str(text).split()),
-            zone=zone_named(zone, "zone"),
+            zone=find_zone(zone, "zone"),
             minutes=tuple(60 * hour + minute for hour in sorted(sets.hours) for minute in sorted(sets.minutes)),
             days=sets.days,
             months=tuple(sorted(sets.months)),

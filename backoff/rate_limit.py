@@ -22,7 +22,7 @@ class Limit:
     period_ms: int
 
     def format_limit(self) -> str:
-        """Write the limit as text, which `rate` reads back.
+        """Write the limit as text, which `parse_rate` reads back.
 
         >>> Limit(500, 1_000).format_limit(), Limit(50_000, 7 * 86_400_000).format_limit()
         ('500/s', '50000/7d')

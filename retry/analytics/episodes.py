@@ -155,7 +155,7 @@ def estimate_correlation_high(counts_by_attempt: Iterable[Sequence[Counts]]) -> 
     return min(1.0, found)
 
 
-def end_alike(counts_by_attempt: Iterable[Sequence[Counts]]) -> bool:
+def ends_alike(counts_by_attempt: Iterable[Sequence[Counts]]) -> bool:
     """Whether letters of one episode end alike more than chance explains: a chi-square test of all attempts, at 1 %."""
     total, degrees = 0.0, 0
     for counts in counts_by_attempt:

@@ -113,7 +113,7 @@ def _open_recorded(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSes
 
 
 class Counts(NamedTuple):
-    """How retries ended: the rows of `cells` and `episodes` of `retry.analytics.questions.recovery`."""
+    """How retries ended: the rows of `count_cells` and `count_episodes` of `retry.analytics.questions.recovery`."""
 
     cells: list[Row]
     episodes: list[Row]

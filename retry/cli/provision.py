@@ -196,7 +196,7 @@ def _of_migration(part: str, app_id: str, globs: tuple[str, ...], target: str | 
     from retry.process import acls as needed
     from retry.scheduling.messages import settings as environment
 
-    groups = [needed.begin_of_glob(group or needed.ALL_NAMES)]
+    groups = [needed.extract_glob_prefix(group or needed.ALL_NAMES)]
     if part == needed.MIGRATE_SCHEDULER:
         app_id = environment.read_scheduler_settings().worker.app_id
         own = topics.build_topic_names(group or app_id)
@@ -207,7 +207,7 @@ def _of_migration(part: str, app_id: str, globs: tuple[str, ...], target: str | 
         raise click.UsageError(f"give --from with --for {part!r}: the topics that it is to move from")
     names = {
         **needed.resolve_names(app_id, Registry()),
-        needed.MOVED_FROM: [needed.begin_of_glob(glob) for glob in globs],
+        needed.MOVED_FROM: [needed.extract_glob_prefix(glob) for glob in globs],
         needed.MOVED_TO: [(target, False)] if target else [],
         needed.MOVED_GROUPS: groups,
     }

@@ -195,7 +195,7 @@ def _provider(settings: Settings) -> Provider:
 
 
 async def _serve(server: HttpServer, live: Live) -> None:
-    told = THIS_PROCESS.told_by_signals()
+    told = THIS_PROCESS.watch_end_signals()
     server.start()
     await told.wait()
     live.close()

@@ -210,7 +210,7 @@ def parse_moment(raw: bytes | None) -> int | None:
 
 
 def parse_moments(raws: Iterable[bytes | None]) -> list[int | None]:
-    """Parse many times, each as `moment` does; nearly all have 13 digits, and take no call of their own."""
+    """Parse many times, each as `parse_moment` does; nearly all have 13 digits, and take no call of their own."""
     return [
         int(raw) if raw is not None and len(raw) == _USUAL_DIGITS and raw.isdigit() and raw[0] != _ZERO else parse_moment(raw)
         for raw in raws

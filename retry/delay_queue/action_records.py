@@ -171,7 +171,7 @@ def tally_key(action: bytes) -> bytes:
 
 
 def build_slice_key(action: bytes, step: int, number: int) -> bytes:
-    """Build the key of a slice, the part of an action for one shard; slices of an earlier step come first."""
+    """Build the key of a slice, some letters of an action in one shard; slices of an earlier step come first."""
     return SLICE + action + _PLACE.pack(step, number)
 
 

@@ -157,7 +157,7 @@ def decode_routing(envelope: bytes) -> Entry | SealedEnvelope:
 
 
 def decode_all_routings(envelopes: Sequence[bytes]) -> list[Entry | SealedEnvelope]:
-    """Decode many envelopes as `routing` does; raises as it does of the first that is to blame."""
+    """Decode many envelopes as `decode_routing` does; raises as it does of the first that is to blame."""
     try:
         return list(map(_decode, envelopes))
     except DECODE_ERRORS:
@@ -165,7 +165,7 @@ def decode_all_routings(envelopes: Sequence[bytes]) -> list[Entry | SealedEnvelo
 
 
 def decode_named_routing(envelope: bytes) -> Named | SealedEnvelope:
-    """Decode the envelope of a named entry without a key, as `routing` does for plain ones."""
+    """Decode the envelope of a named entry without a key, as `decode_routing` does for plain ones."""
     try:
         return _decode_named(envelope)
     except DECODE_ERRORS as error:

@@ -92,7 +92,7 @@ class Acting(Mover):
             if not self._find_refused(context, work):
                 self._again_at_ms = context.now_ms + _AGAIN_MS
             raise
-        self.await_fold()
+        self.expect_fold()
         acted = sum(not isinstance(result, Refusal) for _, result in work.results)
         if acted:
             log.info("shard %d: %d letters acted on", self._changelog.partition, acted)

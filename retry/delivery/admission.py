@@ -123,7 +123,7 @@ class Admission:
         if refusal:
             self.block(lane, *refusal, now_ms)
             return 0
-        let_through, why = self.breakers.count_allowed(lane.destination, now_ms)
+        let_through, why = self.breakers.admit_to_target(lane.destination, now_ms)
         allowed = min(wanted, let_through)
         if buckets := self._buckets(lane):
             allowed = self._take_permits(buckets, allowed, now_ms)

@@ -62,7 +62,7 @@ class Cancelling(Mover):
     def restart(self) -> None:
         """Begin anew: entries are being moved to any place, so that what was looked at says nothing any more."""
         self._nulls = []
-        self.await_fold()
+        self.expect_fold()
 
     def move_batch(self, context: MoveContext) -> MovedBatch:
         now_ms, shard = context.now_ms, self._changelog.partition

@@ -82,7 +82,7 @@ class TargetCircuitBreakers:
         self._came_back_at_ms: dict[str, deque[int]] = {}
         self._lock = threading.Lock()
 
-    def count_allowed(self, target: str, now_ms: int) -> tuple[int, str]:
+    def admit_to_target(self, target: str, now_ms: int) -> tuple[int, str]:
         """Return how many entries may go to a target, and why not more; a half-open breaker lets one go, as its probe."""
         with self._lock:
             breaker = self._not_closed(target, now_ms)
@@ -115,7 +115,7 @@ class TargetCircuitBreakers:
             if breaker is not None and not breaker.watch_ms:
                 del self._breakers[target]
 
-    def came_back(self, target: str, letters: int, now_ms: int) -> None:
+    def note_returned_letters(self, target: str, letters: int, now_ms: int) -> None:
         """Note that so many letters failed again after they were sent to a target."""
         limit = self._configured.get(target)
         if limit is None or letters == 0:

@@ -105,7 +105,7 @@ class Holding(Mover):
             put += [(key, envelope) for key, envelope in verdicts.rows if envelope is not None]
             ended = [each.key for each in verdicts.moves] + [key for key, envelope in verdicts.rows if envelope is None]
             table.delete_rows(ended, put)
-            self.await_fold()
+            self.expect_fold()
         if verdicts.moves:
             some = ((entry_keys.read_source(each.key).letter, each.entry.destination) for each in verdicts.moves[:_NAMED_MAX])
             named = (f"{letter}, which {target} refuses" for letter, target in some)
@@ -181,7 +181,7 @@ class Holding(Mover):
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in changes])
         writer.commit()
-        self.await_fold()
+        self.expect_fold()
         self._table.delete_rows([key for _, key, _ in rows], [(new, envelope) for new, _, envelope in rows])
 
 

@@ -132,7 +132,7 @@ class Mover(ABC):
         Raises TableUnreadable, EntryUnreadable as a sweep does; TransactionFailed, merely aborted, is tried again.
         """
 
-    def await_fold(self) -> None:
+    def expect_fold(self) -> None:
         """Note that entries were moved, so that the mover waits until the fold tells where they are now."""
         self._settled_at = None
 

@@ -29,7 +29,7 @@ from retry.http_client.signatures import SigningKeys, sign_body
 from retry.http_client.ssrf_guard import ResolvedHost, SsrfGuard
 from retry.reloaded_file import Reloaded
 
-SETTING = "RETRY_WEBHOOK_CERTIFICATES"
+_CERTIFICATES_SETTING = "RETRY_WEBHOOK_CERTIFICATES"
 
 
 class _Shown(NamedTuple):
@@ -64,7 +64,7 @@ class ClientCertificates:
         try:
             teams = sorted(each.stem for each in folder.iterdir() if each.suffix == ".crt")
         except OSError as error:
-            raise SettingsInvalid(SETTING, f"{folder} cannot be read: {error.strerror}") from None
+            raise SettingsInvalid(_CERTIFICATES_SETTING, f"{folder} cannot be read: {error.strerror}") from None
         self._shown = {team: self._load(folder, team) for team in teams}
         return self._shown
 
@@ -78,7 +78,7 @@ class ClientCertificates:
             context.load_cert_chain(certificate, key, password=_refuse_passphrase)
         except (OSError, ValueError) as error:
             fault = f"{certificate} and {key} cannot be used: {error}; both are PEM, the key fits and has no passphrase"
-            raise SettingsInvalid(SETTING, fault) from None
+            raise SettingsInvalid(_CERTIFICATES_SETTING, fault) from None
         return _Shown(context, seen)
 
 

@@ -1,6 +1,6 @@
 """The certificate that an HTTP server shows, and its key: two files, which may be replaced while it runs.
 
-    certificate = certificate_of("RETRY_API", settings.api_tls_cert, settings.api_tls_key, host, "RETRY_API_ADDR")
+    certificate = read_certificate("RETRY_API", settings.api_tls_cert, settings.api_tls_key, host, "RETRY_API_ADDR")
     HttpServer(app, "http", host, port, certificate=certificate)
 
 A new connection is made with the pair that the files hold at that time, within some seconds; connections that exist keep theirs.

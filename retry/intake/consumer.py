@@ -100,7 +100,7 @@ class LetterConsumer:
                 self._failing = ""
             return None
         try:
-            messages = self._member.mark_unreadable(messages)
+            messages = self._member.replace_unreadable(messages)
         except (KafkaException, TimeoutError) as error:
             self._start_over(str(error))
             return None

@@ -48,7 +48,7 @@ def group_rights(rights: Iterable[Right]) -> dict[tuple[str, str, bool], list[st
 
 
 def build_commands(rights: Iterable[Right], principal: str, bootstrap_servers: str) -> list[str]:
-    """Build the shell commands that grant some rights, one for each name. `admin.properties` says who may run them."""
+    """Build the shell commands that grant some rights, one for each name; they run as the user of `admin.properties`."""
     begin = f"kafka-acls.sh --bootstrap-server {shlex.quote(bootstrap_servers)} --command-config admin.properties"
     return [
         f"{begin} --add --allow-principal {shlex.quote(principal)}"

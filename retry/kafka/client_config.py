@@ -73,7 +73,7 @@ def connect_admin(settings: Settings, within_s: float = _REACH_S) -> AdminClient
 def try_newest(settings: Settings, see: Callable[[AdminClient], object], within_s: float = _REACH_S) -> None:
     """Make a client by what the files of certificates hold now. If brokers answer it and `see` raises nothing, all are made so.
 
-    Raises BrokersUnreachable, with why the last connection failed, and SettingsInvalid as `consumer`.
+    Raises BrokersUnreachable, with why the last connection failed, and SettingsInvalid as `make_consumer`.
     """
     errors = connection.ConnectionErrors()
 

@@ -93,7 +93,7 @@ def _run_in_background(task: Callable[[], None]) -> None:
 
 
 class RenewedAdmin:
-    """Does whatever an `AdminClient` does, for several threads; `make` gives a new client, or raises BrokersUnreachable."""
+    """Does whatever an `AdminClient` does, for several threads; `make` gives a new client, or raises RetryError."""
 
     def __init__(
         self, client: AdminClient, make: Callable[[], AdminClient],

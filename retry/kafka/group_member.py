@@ -140,9 +140,9 @@ class KafkaGroupMember:
             raise TransactionAborted("no member of the group")
         return metadata
 
-    def mark_unreadable(self, messages: list[Any]) -> list[Any]:
+    def replace_unreadable(self, messages: list[Any]) -> list[Any]:
         """Replace records whose headers the client cannot read by `UnreadableHeaders`; each keeps its place."""
-        return self._refused.mark_unreadable(messages)
+        return self._refused.replace_unreadable(messages)
 
     def begin_reading(self, partitions: Iterable[Partition], choose: ChooseStarts) -> None:
         """Read partitions that are owned from where `choose` says; nothing is read of one that was gained before that.

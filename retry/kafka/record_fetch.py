@@ -141,7 +141,7 @@ class RecordFetcher:
                 results[topic, partition, offset] = result
         records = {place: result for place, result in results.items() if not isinstance(result, str)}
         try:
-            return results | dict(zip(records, self._refused.mark_unreadable(list(records.values())), strict=True))
+            return results | dict(zip(records, self._refused.replace_unreadable(list(records.values())), strict=True))
         except TimeoutError:
             return results | dict.fromkeys(records, UNREADABLE)
 

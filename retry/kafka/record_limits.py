@@ -92,8 +92,8 @@ class BatchSizeLimits:
         self._queued.clear()
         return bool(self._bytes_max)
 
-    def full(self, e: Entry) -> bool:
-        """Whether what is queued must arrive before this entry joins it, which it then does."""
+    def queue_entry(self, e: Entry) -> bool:
+        """Count an entry as queued, and return whether what was queued before it must arrive first."""
         limit = self._bytes_max.get(e.destination)
         if limit is None:
             return False

@@ -81,7 +81,7 @@ class RefusedHeaders:
         self._config = config
         self._client: _Client | None = None
 
-    def mark_unreadable(self, messages: list[Any]) -> list[Any]:
+    def replace_unreadable(self, messages: list[Any]) -> list[Any]:
         """Replace records whose headers the client cannot read by `UnreadableHeaders`, in the list itself, and return it.
 
         Raises TimeoutError where brokers did not answer within 10 seconds: nobody knows.

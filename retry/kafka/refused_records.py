@@ -215,7 +215,7 @@ class Rehearsal:
         limited = self._limits.has_limits()
         for n, e, partition in records:
             stamp = self._now_ms if e.timestamp_ms is None else min(e.timestamp_ms, self._now_ms)
-            if limited and self._limits.full(e):
+            if limited and self._limits.queue_entry(e):
                 self._producer.await_arrival(_ARRIVE_S)
             try:
                 produce(

@@ -113,7 +113,7 @@ class KafkaTransactionalProducer:
             stamp = e.timestamp_ms
             if stamp is None or stamp > now_ms:
                 stamp = now_ms
-            if limited and self._batch_limits.full(e):
+            if limited and self._batch_limits.queue_entry(e):
                 self.await_arrival(_ARRIVE_S)
             try:
                 # By position: by keyword it takes half as long again.
@@ -140,7 +140,7 @@ class KafkaTransactionalProducer:
     ) -> dict[int, KafkaError]:
         """Publish in transactions that are thrown away, and say by position which entries were refused and why.
 
-        It goes on until nothing is refused or 8 seconds are over; see `refusals`, and `Rehearsal` for the anchor.
+        It goes on until nothing is refused or 8 seconds are over; see `find_refusals`, and `Rehearsal` for the anchor.
         """
         deadline = Deadline(_REHEARSE_S)
         records = [RehearsedRecord(n, *each) for n, each in enumerate(zip(entries, partitions or _ANY, strict=False))]

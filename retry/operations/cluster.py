@@ -128,7 +128,7 @@ def read_first_records(config: Config, spans: list[Span], records_max: int | Non
     refused = RefusedHeaders(config)
     try:
         for batch in offset_ranges.read_batches(config, spans, records_max=records_max):
-            yield refused.mark_unreadable(batch)
+            yield refused.replace_unreadable(batch)
     except TimeoutError as error:
         raise TopicsInvalid([str(error)], "look at the brokers, then try again") from error
     finally:

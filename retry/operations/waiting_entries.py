@@ -282,5 +282,5 @@ def rehearse_request(table: Table, redecider: Redecider, request: Reschedule) ->
         some = examples.setdefault(anew.move, [])
         if anew.move is not Move.UNCHANGED and len(some) < _EXAMPLES:
             packed = anew.packed
-            some.append(Example(entry_keys.read_source(key), entry_keys.due_at_ms(packed.key), packed.destination, packed.reason))
+            some.append(Example(read_source(key), due_at_ms(packed.key), packed.destination, packed.reason))
     return Rehearsed(counts, {move: some for move, some in examples.items() if some}, left_alone)

@@ -179,7 +179,7 @@ _CURVES: dict[str, dict[str, Any]] = {
     "exponential": {"delay": _DURATION, "factor": {"type": "number", "minimum": 1, "maximum": 1_000}},
     "steps": {"delays": {"type": "array", "items": _DURATION, "minItems": 1, "maxItems": 1_000}},
 }
-# What `backoff.parse` and `policy_file` read of keys whose values have no type in `schema`.
+# What `backoff.parse` and `policy_file` read of keys whose values have no type above.
 _VALUES: dict[str, dict[str, Any]] = {
     "backoff": {
         "oneOf": [
@@ -202,7 +202,7 @@ _NAMED = (File, Team, TargetLimits, TasksSection)
 
 
 def build_schema() -> dict[str, Any]:
-    """Build the JSON Schema (2020-12) of a whole policy file, as the structures of `schema` and their values have it."""
+    """Build the JSON Schema (2020-12) of a whole policy file, as the structures above and their values have it."""
     (file, team, target, tasks), parts = msgspec.json.schema_components(
         _NAMED, schema_hook=lambda _: _UNTYPED, ref_template="#/$defs/{name}"
     )

@@ -243,10 +243,10 @@ def is_in(name: str, granted: Name) -> bool:
     return granted[0] == ALL_NAMES or (name.startswith(granted[0]) if granted[1] else name == granted[0])
 
 
-def begin_of_glob(glob: str) -> Name:
+def extract_glob_prefix(glob: str) -> Name:
     """Return the prefix of all names that a glob matches, all names where it is empty, or the name where that is no glob.
 
-    >>> begin_of_glob("orders-retry-*"), begin_of_glob("orders"), begin_of_glob("*-retry")
+    >>> extract_glob_prefix("orders-retry-*"), extract_glob_prefix("orders"), extract_glob_prefix("*-retry")
     (('orders-retry-', True), ('orders', False), ('*', False))
     """
     text = re.split(r"[*?[]", glob, maxsplit=1)[0]

@@ -182,7 +182,7 @@ def renew_on_change(settings: Settings, would_start: Callable[[AdminClient], obj
     if watch.files:
         looks = PeriodicTasks([PeriodicTask(_EVERY_S, watch.check_files)])
         threading.Thread(target=looks.run, name="certificates", daemon=True).start()
-    with THIS_PROCESS.at_the_end():
+    with THIS_PROCESS.restart_at_end():
         yield watch
 
 

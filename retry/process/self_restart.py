@@ -47,31 +47,31 @@ class SelfRestart:
             with suppress(RuntimeError):
                 stop()
 
-    def stops_by(self, stop: Callable[[], object]) -> None:
+    def set_stop(self, stop: Callable[[], object]) -> None:
         with self._lock:
             self._stop, asked = stop, self._asked
         if asked:
             stop()
 
-    def told_to_end(self) -> None:
+    def note_end_asked(self) -> None:
         """Note that somebody else has told this process to end: it does not begin anew."""
         self._told = True
 
-    def told_by_signals(self) -> asyncio.Event:
+    def watch_end_signals(self) -> asyncio.Event:
         """Return an event set on SIGTERM, on SIGINT, and when this process is to begin anew; call on the event's own loop."""
         told, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def end() -> None:
-            self.told_to_end()
+            self.note_end_asked()
             told.set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end)
-        self.stops_by(lambda: loop.call_soon_threadsafe(told.set))
+        self.set_stop(lambda: loop.call_soon_threadsafe(told.set))
         return told
 
     @contextmanager
-    def at_the_end(self) -> Iterator[None]:
+    def restart_at_end(self) -> Iterator[None]:
         """Begin the process anew after the `with` block, where that was asked for and nothing has failed."""
         self._given = frozenset(_list_inherited_files())
         # What registers first is called last.

@@ -28,7 +28,6 @@ from retry.delay_queue import envelope_codec
 from retry.errors import DataDirInUse, DataDirUnusable, SettingsInvalid
 from retry.kafka import authorization, consumer_groups, topics
 from retry.kafka.interface import AdminClient
-from retry.kafka.topics import build_topic_names
 from retry.sealing.key_file import SETTING
 from retry.settings import Settings
 
@@ -196,6 +195,6 @@ def open_traces(settings: Settings) -> Traces | None:
         from retry.distribution import describe_extra
 
         raise SettingsInvalid("RETRY_TRACES", f"{error}; {describe_extra('otel')}, or set it to 0") from None
-    traces = Traces(settings.app_id, group=build_topic_names(settings.app_id).intake_group)
+    traces = Traces(settings.app_id, group=topics.build_topic_names(settings.app_id).intake_group)
     atexit.register(traces.close)
     return traces

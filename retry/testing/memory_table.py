@@ -71,7 +71,7 @@ class MemoryTable:
     def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, current_at_ms: int) -> Sequence[UnreadableRow]:
         self._check_readable()
         records, unreadable = select_readable_rows(rows)
-        self._apply_rows([row for row in records if row[0][0] >= END_KEY[0] or self._ahead.is_news(*row)])
+        self._apply_rows([row for row in records if row[0][0] >= END_KEY[0] or self._ahead.take_change(*row)])
         self.next_offset, self.current_at_ms = next_offset, current_at_ms
         return unreadable
 

@@ -45,7 +45,7 @@ class PassedMarks:
         self._began: dict[tuple[str, str], Mapping[int, int]] = {}
         self._told: dict[tuple[str, str], int] = {}
 
-    def find_consumed(
+    def observe_committed(
         self, group: str, topic: str, ends: Mapping[int, int], asked_ms: int, committed: Mapping[int, int]
     ) -> int | None:
         """Return up to when, in milliseconds, a group has passed everything in a topic; None where nothing new can be told.
@@ -164,7 +164,7 @@ class LagSamples:
         for each in samples:
             committed.setdefault((each.group, each.topic), {})[each.partition] = each.offset
         passed = {
-            (group, topic): self._marks.find_consumed(group, topic, ends[topic], asked_ms, of)
+            (group, topic): self._marks.observe_committed(group, topic, ends[topic], asked_ms, of)
             for (group, topic), of in committed.items() if topic in ends
         }  # fmt: skip
         return {place: until_ms for place, until_ms in passed.items() if until_ms is not None}

@@ -126,7 +126,7 @@ class Engine:
             if self._traces is not None:
                 self._traces.record_letters(result.told, now_ms)
             for target, letters in result.came_back.items():
-                self._shards.shard_context.admission.breakers.came_back(target, letters, now_ms)
+                self._shards.shard_context.admission.breakers.note_returned_letters(target, letters, now_ms)
 
     def apply_portions(self, portions: FoldWork) -> None:
         """Apply committed changelog records to the tables of their shards.
@@ -180,7 +180,7 @@ class Engine:
                 return
             with self._shards.producers.borrow_producer() as producer:
                 if producer is None:
-                    self._shards.without_producer(shards)
+                    self._shards.note_no_producer(shards)
                     return
                 swept = joint_sweep.joint_sweep(shards, producer, shard_context, now_ms)
             self._report_sweeps(swept)

@@ -76,10 +76,10 @@ class _Worker(faust.Worker):
 
     async def on_first_start(self) -> None:
         await super().on_first_start()
-        THIS_PROCESS.stops_by(lambda: self.loop.call_soon_threadsafe(self._begin_shutdown, signal.SIGTERM))
+        THIS_PROCESS.set_stop(lambda: self.loop.call_soon_threadsafe(self._begin_shutdown, signal.SIGTERM))
 
     def _schedule_shutdown(self, signal: signal.Signals) -> None:
-        THIS_PROCESS.told_to_end()
+        THIS_PROCESS.note_end_asked()
         self._begin_shutdown(signal)
 
     def _begin_shutdown(self, signal: signal.Signals) -> None:

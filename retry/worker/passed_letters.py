@@ -88,7 +88,7 @@ class PassedLetters:
 
 
 def build_passed_letters(groups: Groups, admin: AdminClient, reader: Config) -> PassedLetters:
-    """Build a `PassedLetters` that asks the cluster; `reader` is a `retry.kafka.client_config.reader_config`."""
+    """Build a `PassedLetters` that asks the cluster; `reader` is from `retry.kafka.client_config.build_reader_config`."""
 
     def ends(topics: Iterable[str]) -> Mapping[Partition, int]:
         found: dict[Partition, int] = {}

@@ -263,7 +263,7 @@ def test_a_letter_that_was_just_moved_and_is_not_folded_again_is_waited_for(shar
     shard.writer.write("changelog", 0, [{"key": new, "value": envelope}, {"key": old, "value": None}])
     shard.writer.commit()
     shard.table.delete_rows([old])
-    shard.work.await_fold()
+    shard.work.expect_fold()
     assert not any(shard.step() for _ in range(5))
     shard.fold()
     shard.finish()

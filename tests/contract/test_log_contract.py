@@ -296,7 +296,7 @@ def test_a_record_with_more_headers_than_a_client_reads_back_is_told_from_one_wi
     member, told = joined(place), list[Any]()
 
     def came() -> bool:
-        told.extend(member.mark_unreadable(member.read(3, _WAIT_S)))
+        told.extend(member.replace_unreadable(member.read(3, _WAIT_S)))
         return len(told) == 3
 
     await_that("records come", came)

@@ -80,7 +80,7 @@ class Restore:
             if self._chance.random() < 0.2:
                 table = self._again(table)
                 progress = RestoreProgress(table, len(self._log))
-        progress.others_are_read()
+        progress.end_bulk()
         progress.update_bulk_load()
         assert not table._in_bulk
         return table

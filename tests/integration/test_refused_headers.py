@@ -70,7 +70,7 @@ def test_records_whose_headers_the_client_refuses_are_told_from_those_without(
     alone = {int(m.value() or b""): len(m.headers() or []) for m in messages}
     assert alone == {count: 0 if count > HEADERS_MAX else count for count in COUNTS}
     for _ in range(2):
-        told = refused.mark_unreadable(list(messages))
+        told = refused.replace_unreadable(list(messages))
         assert [(m.partition(), m.offset()) for m in told] == [(m.partition(), m.offset()) for m in messages]
         assert all(isinstance(m, UnreadableHeaders) == (int(m.value()) > HEADERS_MAX) for m in told)
     untold = next(m for m in told if isinstance(m, UnreadableHeaders))
@@ -98,7 +98,7 @@ def test_records_that_were_deleted_since_they_were_read_keep_nobody_waiting(
     client = admin(broker.bootstrap_servers)
     for done in client.delete_records(ends).values():
         done.result(_ASK_S)
-    assert refused.mark_unreadable(list(messages)) == messages
+    assert refused.replace_unreadable(list(messages)) == messages
 
 
 def test_nobody_answers_and_nothing_is_guessed(

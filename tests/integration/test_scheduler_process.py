@@ -23,7 +23,7 @@ from retry.scheduling.messages import rest_api
 from retry.scheduling.messages.embedded import Runner
 from retry.scheduling.messages.rest_api import decode_body
 from retry.scheduling.messages.search import ScheduleJson
-from retry.scheduling.messages.settings import read_logging, read_scheduler_settings
+from retry.scheduling.messages.settings import build_scheduler_logging, read_scheduler_settings
 from tests.support.process import ROOT, WorkerProcess, await_that
 
 pytestmark = pytest.mark.check
@@ -35,7 +35,7 @@ def test_1_18_a_log_line_reaches_graylog() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as graylog:
         graylog.bind(("127.0.0.1", 0))
         graylog.settimeout(10)
-        config = read_logging(read_scheduler_settings({"GRAYLOG_SERVER": f"127.0.0.1:{graylog.getsockname()[1]}"}))
+        config = build_scheduler_logging(read_scheduler_settings({"GRAYLOG_SERVER": f"127.0.0.1:{graylog.getsockname()[1]}"}))
         only = config["handlers"]["graylog"]
         logging.config.dictConfig({
             "version": 1, "disable_existing_loggers": False, "handlers": {"graylog": only},

@@ -20,12 +20,12 @@ from retry.process.self_restart import THIS_PROCESS
 marker, given = Path(sys.argv[1]), int(sys.argv[2])
 
 async def serve():
-    told = THIS_PROCESS.told_by_signals()
+    told = THIS_PROCESS.watch_end_signals()
     THIS_PROCESS.request_restart()
     await told.wait()
     {meanwhile}
 
-with THIS_PROCESS.at_the_end():
+with THIS_PROCESS.restart_at_end():
     again, fds = marker.exists(), sorted(map(int, os.listdir("/proc/self/fd")))
     with marker.open("a") as file:
         print(os.getpid(), sys.argv[3:], os.read(given, 1), fds[:-1], file=file)
@@ -85,5 +85,5 @@ def test_without_brokers_it_begins_anew_without_what_an_orderly_end_waits_for(tm
 
 
 def test_who_is_told_to_end_by_somebody_else_first_is_not_begun_anew(tmp_path: Path) -> None:
-    code, _, runs = run(tmp_path, "THIS_PROCESS.told_to_end(); THIS_PROCESS.request_restart()")
+    code, _, runs = run(tmp_path, "THIS_PROCESS.note_end_asked(); THIS_PROCESS.request_restart()")
     assert (code, len(runs)) == (0, 1)

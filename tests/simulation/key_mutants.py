@@ -99,7 +99,7 @@ KEY_MUTANTS: dict[str, Callable[[], Patches]] = {
     "sealed-unbound": lambda: [patch.object(entry_keys, "extract_identity", lambda _key: b"")],
     "runs-in-clear": _runs_in_clear,
     "held-apart": _held_apart,
-    "held-untold": lambda: [patch.object(RequestedMoves, "_held_moved", RequestedMoves.entries_moved)],
+    "held-untold": lambda: [patch.object(RequestedMoves, "_held_moved", RequestedMoves.note_entries_moved)],
     "held-for-good": lambda: [patch.object(Holding, "move_batch", lambda *_: MovedBatch())],
     "let-go-as-it-was": _let_go_as_it_was,
 }

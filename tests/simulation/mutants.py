@@ -234,7 +234,7 @@ def _no_epochs() -> Patches:
 
 
 def _back_to_life() -> Patches:
-    return [patch.object(UnfoldedChanges, "is_news", lambda *_: True)]
+    return [patch.object(UnfoldedChanges, "take_change", lambda *_: True)]
 
 
 def _nulls_end_first() -> Patches:
@@ -333,7 +333,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "superseded-stay": lambda: [patch.object(SteppedTable, "list_superseded", lambda _table, _rows_max: [])],
     "superseded-later": _superseded_later,
     "nulls-end-first": _nulls_end_first,
-    "moved-unseen": lambda: [patch.object(Cancelling, name, lambda _: None) for name in ("await_fold", "restart")],
+    "moved-unseen": lambda: [patch.object(Cancelling, name, lambda _: None) for name in ("expect_fold", "restart")],
     "moves-untold": lambda: [patch.object(movers, "make_lineage_row", lambda _: ("shop", (0, 0, 0, 0, 0, MOVED)))],
     "runs-told-late": lambda: [patch.object(memory_table, "_KNOWN_AHEAD", (ORDERED,))],
     **ATTEMPT_MUTANTS,

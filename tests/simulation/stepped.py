@@ -73,13 +73,13 @@ class SteppedWriter:
         self._do("open", self._writer.open)
 
     def begin(self, renew_within_s: float = 0.0) -> None:
-        """See `Writer.begin`."""
+        """See `TransactionalProducer.begin`."""
         self._is_silent = False
         self._on_their_way.clear()
         self._do("begin", self._writer.begin)
 
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
-        """See `Writer.write`; it may be that records arrive only when somebody waits for them."""
+        """See `TransactionalProducer.write`; it may be that records arrive only when somebody waits for them."""
         if self._on_their_way or (self._name == "intake" and self._world.chance(self._world.plan.late)):
             self._world.happened["records late"] += not self._on_their_way
             self._on_their_way.append((topic, partition, rows.copy()))
@@ -91,22 +91,22 @@ class SteppedWriter:
             self._do("write", self._writer.write, *self._on_their_way.pop(0))
 
     def publish(self, entries: Iterable[Any], now_ms: int, partitions: Sequence[int] | None = None) -> None:
-        """See `Writer.publish`."""
+        """See `TransactionalProducer.publish`."""
         self._do("publish", self._writer.publish, entries, now_ms, partitions)
 
     def rehearse_entries(
         self, entries: Iterable[Any], now_ms: int, partitions: Sequence[int] | None = None, anchor: object = None
     ) -> Any:
-        """See `Writer.rehearse_entries`."""
+        """See `TransactionalProducer.rehearse_entries`."""
         self._world.happened["rehearsal"] += 1
         return self._do("rehearse", self._writer.rehearse_entries, entries, now_ms, partitions, anchor)
 
     def read_to(self, positions: list[Any], member: object) -> None:
-        """See `Writer.read_to`."""
+        """See `TransactionalProducer.read_to`."""
         self._do("read to", self._writer.read_to, positions, member)
 
     def await_arrival(self, within_s: float) -> bool:
-        """See `Writer.await_arrival`; it may be that nobody says so in time."""
+        """See `TransactionalProducer.await_arrival`; it may be that nobody says so in time."""
         self._is_silent = self._world.chance(3 * self._world.plan.hiccup)
         if self._is_silent:
             self._world.fault("nothing arrives")
@@ -116,11 +116,11 @@ class SteppedWriter:
         return self._writer.await_arrival(within_s)
 
     def is_silent(self) -> bool:
-        """See `Writer.is_silent`."""
+        """See `TransactionalProducer.is_silent`."""
         return self._is_silent or self._writer.is_silent()
 
     def commit(self) -> None:
-        """See `Writer.commit`; what becomes of it is drawn."""
+        """See `TransactionalProducer.commit`; what becomes of it is drawn."""
         self._arrive()
         self._world.at(f"{self._name} commit, before")
         if self._world.chance(self._world.plan.commit):
@@ -134,12 +134,12 @@ class SteppedWriter:
         self._world.at(f"{self._name} commit, after")
 
     def abort(self) -> None:
-        """See `Writer.abort`; a batch of letters is undone where another one has failed."""
+        """See `TransactionalProducer.abort`; a batch of letters is undone where another one has failed."""
         self._world.happened["undone with another"] += self._name == "intake"
         self._do("abort", self._writer.abort)
 
     def close(self) -> None:
-        """See `Writer.close`."""
+        """See `TransactionalProducer.close`."""
         self._writer.close()
 
     def _do(self, step: str, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -186,18 +186,18 @@ class SteppedMember:
 
     def __init__(self, world: World, member: MemoryGroupMember) -> None:
         self._world, self._member = world, member
-        self.subscribe, self.metadata, self.close, self.ended, self.ask_recreated, self.mark_unreadable = (
-            member.subscribe, member.metadata, member.close, member.ended, member.ask_recreated, member.mark_unreadable,
+        self.subscribe, self.metadata, self.close, self.ended, self.ask_recreated, self.replace_unreadable = (
+            member.subscribe, member.metadata, member.close, member.ended, member.ask_recreated, member.replace_unreadable,
         )  # fmt: skip
         self.commit_starts = member.commit_starts
 
     @property
     def owned(self) -> set[tuple[str, int]]:
-        """See `Member.owned`."""
+        """See `GroupMember.owned`."""
         return self._member.owned
 
     def read(self, records_max: int, wait_s: float) -> list[Any]:
-        """See `Member.read`; it may bring little, or what it brought before: once or again and again."""
+        """See `GroupMember.read`; it may bring little, or what it brought before: once or again and again."""
         if self._world.chance(self._world.plan.hiccup):
             self._world.fault("member reads little")
             records_max = self._world.random.randint(1, 3)
@@ -214,7 +214,7 @@ class SteppedMember:
             self._member._next[place] = self._world.random.randrange(self._member._next[place] or 1)
 
     def begin_reading(self, partitions: Iterable[Any], choose: Any) -> None:
-        """See `Member.begin_reading`."""
+        """See `GroupMember.begin_reading`."""
         self._world.happened["reading begun"] += 1
         _around(self._world, "member begin reading", self._member.begin_reading, partitions, choose)
 

@@ -11,6 +11,5 @@
 | `summary` | the advice in rows and in words |
 | `actions` | what saves most, a sentence and a rule each; and what became of it a period later |
 | `policy_rewrite` | the policy file with a rule for each advice |
-| `plan` | what a policy file has for letters of one kind |
-| `replay` | the chance of a retry, and what another policy file would have made of the same failures |
+| `replay` | what a policy file has for letters of one kind, and what another one would have made of the same failures |
 """

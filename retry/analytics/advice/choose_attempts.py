@@ -172,7 +172,7 @@ def _choose(prospect: Prospect, keep: float, enough: int, comparisons: int | Non
     attempts = made
     while attempts > 1 and kept_low(attempts - 1) >= keep:
         attempts -= 1
-    level = DELAYS_LEVEL / max(1, list_tried_delays(evidence) if comparisons is None else comparisons)
+    level = DELAYS_LEVEL / max(1, count_tried_delays(evidence) if comparisons is None else comparisons)
     effects = prospect.design_effects
     better = {
         n: cell for n in range(1, attempts + 1)
@@ -187,7 +187,7 @@ def _choose(prospect: Prospect, keep: float, enough: int, comparisons: int | Non
     return _advice(prospect, "delays" if better else "keep", made, better, 1.0, missing=prospect.missing(keep) if idle else 0)
 
 
-def list_tried_delays(evidence: Evidence) -> int:
+def count_tried_delays(evidence: Evidence) -> int:
     return sum(len(tried) for cells in evidence.cells.values() if len(tried := _select_tried(cells)) > 1)
 
 

@@ -152,16 +152,13 @@ def pool_evidence(evidence: Mapping[Kind, Evidence]) -> dict[Kind, Evidence]:
 
 
 def may_be_pooled(one: Evidence, other: Evidence) -> bool:
-    """Whether a test at each attempt finds no difference."""
-    tested = range(1, max(one.attempts, other.attempts) + 1)
-    if any(min(one.count_ended(attempt), other.count_ended(attempt)) < _TESTED for attempt in tested):
+    """Whether enough retries of every attempt have ended in both, and a test at each finds no difference."""
+    attempts = range(1, max(one.attempts, other.attempts) + 1)
+    tested = [[(each.count_recovered(n), each.count_ended(n)) for each in (one, other)] for n in attempts]
+    if any(ended < _TESTED for pair in tested for _, ended in pair):
         return False
     level = _LEVEL / max(1, len(tested))
-    ended = lambda evidence, n: (evidence.count_recovered(n), evidence.count_ended(n))  # noqa: E731
-    return all(
-        compute_difference_chance(ended(one, n), ended(other, n)) > level
-        for n in tested
-    )  # fmt: skip
+    return all(compute_difference_chance(first, second) > level for first, second in tested)
 
 
 def _pool_pair(one: tuple[Kind, Evidence], other: tuple[Kind, Evidence]) -> tuple[Kind, Evidence]:

@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from retry.analytics.advice.evidence import Evidence
-from retry.analytics.episodes import ENOUGH_EPISODES, Ends, Episode, end_alike, estimate_correlation_high, merge_episodes
+from retry.analytics.episodes import ENOUGH_EPISODES, Ends, Episode, ends_alike, estimate_correlation_high, merge_episodes
 from retry.analytics.html.format import duration, noun
 from retry.analytics.statistics import Counts, binomial_tail, compute_more_often_chance
 
@@ -83,7 +83,7 @@ class Grounds:
     @cached_property
     def are_outages(self) -> bool:
         """Whether letters of one episode end alike."""
-        return end_alike(self._counts(self.evidence.episodes))
+        return ends_alike(self._counts(self.evidence.episodes))
 
     @cached_property
     def episodes(self) -> tuple[Episode, ...]:

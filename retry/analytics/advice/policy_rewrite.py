@@ -101,7 +101,7 @@ def diff_policies(text: str, name: str, advised: Iterable[Advised]) -> list[str]
 
 def list_amended_lines(text: str, name: str, advised: Advised) -> list[str]:
     """Return the lines of the topics that the rules of an advice change, as they stand in the new file: YAML by itself, and in
-    the file it takes the place of what was there. None where the file stays as it is; raises as `add_rules`."""
+    the file it takes the place of what was there. Empty where the file stays as it is; raises as `add_rules`."""
     changed, added = add_rules(text, name, [advised])
     if not added:
         return []

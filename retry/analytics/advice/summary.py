@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from backoff import duration_text
-from retry.analytics.advice.choose_attempts import ENOUGH, KEEP, Advice, choose, list_tried_delays, merge_delays, refuse
+from retry.analytics.advice.choose_attempts import ENOUGH, KEEP, Advice, choose, count_tried_delays, merge_delays, refuse
 from retry.analytics.advice.evidence import OTHER, Evidence, Kind
 from retry.analytics.advice.grounds import Coverage
 from retry.analytics.html.format import at_most, noun
@@ -22,7 +22,7 @@ def choose_advice_by_kind(
 ) -> dict[Kind, Advice]:  # fmt: skip
     """Choose the advice for each kind, where most is saved first, and of those alike the kind with more letters. `planned` is
     what the policy file of now has for a kind, see `retry.analytics.advice.replay`; None where there is none."""
-    tried = sum(list_tried_delays(each) for each in evidence.values() if each.count_ended(1) >= enough)
+    tried = sum(count_tried_delays(each) for each in evidence.values() if each.count_ended(1) >= enough)
     plans = planned or {}
     # A night is seen where a letter of any kind failed in it.
     coverage = Coverage.from_episodes(episode for each in evidence.values() for episode in each.episodes)
@@ -77,7 +77,7 @@ def sum_saving(advice: Mapping[Kind, Advice], keep: float = KEEP) -> dict[str, f
 # Advice on one kind of failure, in words.
 
 def describe_advice(row: Mapping[str, Any]) -> str:
-    """Say in words what to do, what that saves, and what it keeps; the row is one of `worth`."""
+    """Say in words what to do, what that saves, and what it keeps; the row is one of `make_advice_rows`."""
     if row["verdict"] == "unknown":
         few = f"too few; {row['missing']:,} more whose end is known {noun(row['missing'], 'is', 'are')} needed"
         return f"not sure yet: {row['reason']}" if row["reason"] else few

@@ -22,6 +22,7 @@ from retry.analytics.quality import describe_quality
 from retry.printable import escape_unprintable
 
 Row = Mapping[str, Any]
+Findings = Mapping[str, Any]
 Rows = list[dict[str, Any]]
 
 # Of more a picture shows nothing; the tables and the JSON have them.
@@ -43,13 +44,13 @@ def label_team(team: str | None) -> str:
     return words.format_name(team, _LABEL_CHARS_MAX)
 
 
-def number_teams(findings: Row) -> dict[str, int]:
+def number_teams(findings: Findings) -> dict[str, int]:
     """Number the colours of the teams with most letters, in the order of their names: so they keep them from week to week."""
     largest = [label_team(row["team"]) for row in findings["teams"][: len(PALETTE)]]
     return {team: n for n, team in enumerate(sorted(dict.fromkeys(largest)))}
 
 
-def draw_pictures(findings: Row, numbers: Mapping[str, int]) -> dict[str, Markup | list[Panel]]:
+def draw_pictures(findings: Findings, numbers: Mapping[str, int]) -> dict[str, Markup | list[Panel]]:
     """Draw all that has rows, by name: a picture, or a list of panels."""
     colors = {team: PALETTE[n] for team, n in numbers.items()}
     # Altair and vl-convert have escaped what is text.
@@ -77,7 +78,7 @@ def draw_pictures(findings: Row, numbers: Mapping[str, int]) -> dict[str, Markup
     return drawn
 
 
-def _draw_wide(findings: Row, colors: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+def _draw_wide(findings: Findings, colors: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     waste = _name_rows([row for row in findings["waste"] if row["retries"]], "team", "exception")
     compared = _name_rows([row for row in findings["comparison"] if row["recovery"] is not None], "policy")
     recovery = [_cut_times(findings, row) for row in _name_rows(findings["time_to_recovery"], "policy")]
@@ -95,7 +96,7 @@ def _draw_wide(findings: Row, colors: Mapping[str, str]) -> Iterable[tuple[str, 
         yield "fingerprints", plots.draw_fingerprints(seen, colors)
 
 
-def _list_kinds(findings: Row) -> Rows:
+def _list_kinds(findings: Findings) -> Rows:
     return [kind for kind in findings["worth"][:_KINDS_MAX] if kind["hazards"]]
 
 
@@ -129,17 +130,17 @@ def _split_by_team(rows: Iterable[Row]) -> list[tuple[str, str, Rows]]:
     return [(team, team, own) for team, own in list(by_team.items())[:_TEAMS_MAX]]
 
 
-def _longest_ms(findings: Row) -> int:
+def _longest_ms(findings: Findings) -> int:
     """Compute the length of the period: what is said to have taken longer was measured by a clock that is wrong."""
     return int(findings["period"]["until_ms"] - findings["period"]["since_ms"])
 
 
-def _select_in_period(findings: Row) -> Rows:
+def _select_in_period(findings: Findings) -> Rows:
     # A step of the curve ends a little after what happened in it.
     return [row for row in findings["incidence_by_time"] if row["time_ms"] <= 1.1 * _longest_ms(findings)]
 
 
-def _cut_times(findings: Row, row: dict[str, Any]) -> dict[str, Any]:
+def _cut_times(findings: Findings, row: dict[str, Any]) -> dict[str, Any]:
     longest_ms, names = _longest_ms(findings), ("p50_ms", "p90_ms", "p99_ms")
     return row | {name: row[name] if row[name] <= longest_ms else None for name in names}
 
@@ -150,7 +151,7 @@ def _name_rows(rows: Sequence[Row], *columns: str) -> Rows:
     return list({row["kind"]: row for row in reversed(named)}.values())[::-1]
 
 
-def _seen_when(findings: Row) -> Rows:
+def _seen_when(findings: Findings) -> Rows:
     key = itemgetter("team", "exception", "fingerprint")
     order = {key(row): n for n, row in enumerate(findings["fingerprints"][:_BARS_MAX])}
     rows = [row for row in findings["fingerprints_over_time"] if key(row) in order]
@@ -173,7 +174,6 @@ def _label(row: Row, *columns: str) -> str:
     return " · ".join(words.format_name(row[column], _LABEL_CHARS_MAX) for column in columns)
 
 
-Findings = Mapping[str, Any]
 _READABLE_CHARS_MAX, _DIGITS = 24, 12
 
 

@@ -41,9 +41,9 @@ def find_top_fingerprints(attempts: DataFrame, parked: DataFrame, since_ms: int,
 
 
 def find_samples(attempts: DataFrame, parked: DataFrame, among: DataFrame) -> DataFrame:
-    """Find sample letters for rows of `top`: the latest, the latest that was parked, the first of the period.
+    """Find sample letters for rows of `find_top_fingerprints`: the latest, the latest that was parked, the first of the period.
 
-    Reads as `top`. Gives `team`, `exception`, `fingerprint`, and these as `samples`.
+    Reads as that does. Gives `team`, `exception`, `fingerprint`, and these as `samples`.
     """
     failed_ms, source = F.col("failed_ms"), F.col("source")
     found = _among(attempts, parked, among).where(failed_ms.isin(*map(F.col, ("last_seen_ms", "parked_ms", "first_ms"))))
@@ -74,7 +74,7 @@ def count_over_time(
 
 
 def _among(attempts: DataFrame, parked: DataFrame, among: DataFrame) -> DataFrame:
-    """Failures of some rows of `top`, and the columns of these."""
+    """Failures of some rows of `find_top_fingerprints`, and the columns of these."""
     rows = among.withColumnsRenamed({key: f"among_{key}" for key in _KEYS} | {"parked": "parked_letters"})
     # What a letter does not tell is null, and as good as any other.
     same = [F.col(key).eqNullSafe(F.col(f"among_{key}")) for key in _KEYS]

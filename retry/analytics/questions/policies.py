@@ -74,8 +74,8 @@ def sum_blocks(histories: DataFrame, abouts: Iterable[Sequence[str]], *columns: 
 
 
 def bound_recovery(row: dict[str, Any]) -> dict[str, Any]:
-    """Add to a row of `sums` with those of `sum_blocks` the bounds `recovery_low` and `recovery_high`, None where nothing ended,
-    how many `episodes` they are of, and `effect`: how many letters count as an independent one."""
+    """Add to a row of `sum_groups`, with the columns of `sum_blocks`, the bounds `recovery_low` and `recovery_high`, None where
+    nothing ended, how many `episodes` they are of, and `effect`: how many letters count as an independent one."""
     sums = Sums(*(row.pop(f"_{name}") or 0 for name in Sums._fields))
     effective = count_effective_of_sums(*sums)
     low, _, high = bound_share(sums.events, sums.letters, effective) if sums.letters else (None, None, None)
@@ -159,7 +159,7 @@ _DOINGS_MAX = 10_000
 
 
 def count_by_policy(histories: DataFrame, most: int) -> list[Row]:
-    """Take `sums` of the policies with most letters, with the bounds of their recovery."""
+    """Count what `sum_groups` does for the policies with most letters, with the bounds of their recovery."""
     largest = sum_groups(histories.groupBy(*_KEYS)).orderBy(F.desc("letters"), *_KEYS).limit(most)
     blocks = sum_blocks(histories, [_KEYS], *_KEYS).drop("_id")
     return [bound_recovery(row.asDict()) for row in _join_blocks(largest, blocks).collect()]
@@ -182,7 +182,7 @@ def compare_periods(now: Iterable[Row], before: Iterable[Row], did: Iterable[Row
 
     Args:
       now, before: `count_by_policy`, of the period and of the one before.
-      did, did_before: `doings` of both.
+      did, did_before: `list_policy_doings` of both.
 
     Gives `team`, `policy`, of both periods (with `_before`) `letters`, `retries`, `recovered`, `parked`, `expired`, `unknown` and
     `recovery`, None where nothing ended; `is_clear`: whether the 95 % intervals of `recovery` are apart; and `policy_changes`, a

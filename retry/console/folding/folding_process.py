@@ -74,7 +74,7 @@ class FoldingProcess:
             self._process.kill()
         self._thread.join()
 
-    def found_corrupt(self, file_id: str) -> None:
+    def report_corrupt(self, file_id: str) -> None:
         self._corrupt = file_id
         self._show("")
         self._say(file_id.encode())

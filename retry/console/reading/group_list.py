@@ -97,7 +97,7 @@ class _Listed(NamedTuple):
 def list_groups(connection: sqlite3.Connection, file_id: str, query: GroupsQuery, now_ms: int) -> GroupPage:
     """Return one page of groups of failures; see `Replica.list_groups`."""
     after = letters.unpack_cursor(file_id, str(query), query.after, group_order.decode_place) if query.after else None
-    by_cell, is_partial = LetterSearch(connection, query.scope, query.letter_filter, now_ms).by_cell()
+    by_cell, is_partial = LetterSearch(connection, query.scope, query.letter_filter, now_ms).count_by_cell()
     cells = read_cell_groups(connection, by_cell)
     counted = sum_by_group(cells)
     if query.letter_filter == EVERYTHING:

@@ -118,7 +118,7 @@ class LetterSearch:
                 return min(count, COUNT_MAX), True
         return count, False
 
-    def by_cell(self) -> tuple[dict[int, int], bool]:
+    def count_by_cell(self) -> tuple[dict[int, int], bool]:
         """Count by cell the letters that the filter selects; the bool says whether some letters were not looked at."""
         if self.by_cells or not self.cells:
             return self.cells, False

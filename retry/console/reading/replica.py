@@ -308,7 +308,7 @@ class Replica:
         return {int.from_bytes(step, "big"): count for step, count in rows}
 
     def _found_corrupt(self, file_id: str) -> None:
-        self._follower.found_corrupt(file_id)
+        self._follower.report_corrupt(file_id)
 
     def _reading(self) -> AbstractContextManager[Connection]:
         return self._readers.reading(self._follower.progress)

@@ -91,7 +91,7 @@ async def _signed_in_by_token(request: Request, console: Console) -> bool:
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     if kind.lower() != "bearer":
         return False
-    if not console.sign_in.may_try(request):
+    if not console.sign_in.take_attempt(request):
         raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "too many tokens failed; try again later", {"Retry-After": "6"})
     viewer = await run_in_threadpool(console.sign_in.bearer, token.strip())
     if viewer is None:

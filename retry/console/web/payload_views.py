@@ -91,7 +91,6 @@ def _is_text(value: bytes) -> bool:
 WHOLE_BYTES_MAX = 1 << 20
 _PART_BYTES, _HEX_BYTES = 64 << 10, 16 << 10
 _HEX_LINE = 16
-_LINE_CHARS_MAX = 10_000
 
 
 class PayloadView(NamedTuple):
@@ -123,7 +122,7 @@ def list_views(value: bytes | None, schema: DecodedValue | None = None, own: Dec
     if len(value) <= WHOLE_BYTES_MAX and (pretty := _pretty(value)) is not None:
         found.append(PayloadView("JSON", pretty))
     part = value if len(value) <= WHOLE_BYTES_MAX else value[:_PART_BYTES]
-    text = escape_lines(part.decode("utf-8", "backslashreplace"))
+    text = escape_each_line(part.decode("utf-8", "backslashreplace"))
     found.append(PayloadView("Text", text, len(part) if len(part) < len(value) else None))
     shown = value[:_HEX_BYTES]
     found.append(PayloadView("Hex", "\n".join(_hex(shown)), len(shown) if len(shown) < len(value) else None))
@@ -132,7 +131,7 @@ def list_views(value: bytes | None, schema: DecodedValue | None = None, own: Dec
 
 def _view_text(name: str, text: bytes) -> PayloadView:
     """Text that may be JSON."""
-    return PayloadView(name, _pretty(text) or escape_lines(text.decode("utf-8", "backslashreplace")))
+    return PayloadView(name, _pretty(text) or escape_each_line(text.decode("utf-8", "backslashreplace")))
 
 
 def build_masked_view(masked: str) -> PayloadView:
@@ -140,9 +139,9 @@ def build_masked_view(masked: str) -> PayloadView:
     return PayloadView("JSON, some fields masked", escape_json(masked))
 
 
-def escape_lines(text: str) -> str:
+def escape_each_line(text: str) -> str:
     """Escape what is not printable in each line of a text."""
-    return "\n".join(escape_unprintable(line, _LINE_CHARS_MAX) for line in text.split("\n"))
+    return "\n".join(escape_unprintable(line) for line in text.split("\n"))
 
 
 def format_header(name: str, value: bytes, *, is_known: bool) -> str:

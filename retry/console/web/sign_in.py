@@ -192,7 +192,7 @@ class SignIn:
         return self.sessions.find(secret) if secret else None
 
     def bearer(self, token: str) -> Viewer | None:
-        """Find the viewer who has a token; None where the token is not valid. Call `may_try` before."""
+        """Find the viewer who has a token; None where the token is not valid. Call `take_attempt` before."""
         return self._viewer(self.tokens.find(token) if self.tokens else None)
 
     def by_token(self, token: str) -> tuple[str, Session] | None:
@@ -236,7 +236,7 @@ class SignIn:
         if secret := request.cookies.get(self._cookie):
             self.sessions.end_session(secret)
 
-    def may_try(self, request: Request) -> bool:
+    def take_attempt(self, request: Request) -> bool:
         """Whether this address may try to sign in now: ten attempts may fail at once, then one each six seconds. An attempt
         counts as one that failed until `note_success` is called."""
         with self._lock:

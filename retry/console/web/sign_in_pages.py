@@ -49,7 +49,7 @@ def _form(request: Request, wanted: str, trouble: str = "", status: HTTPStatus =
 def by_token(request: Request) -> Response:
     sign_in, form = console_of(request).sign_in, form_of(request)
     wanted = _find_next_page(str(form.get("next", "/")))
-    if not sign_in.may_try(request):
+    if not sign_in.take_attempt(request):
         slow = _form(request, wanted, "Too many attempts failed; try again in some seconds.", HTTPStatus.TOO_MANY_REQUESTS)
         slow.headers["Retry-After"] = "6"
         return slow
@@ -68,7 +68,7 @@ def by_token(request: Request) -> Response:
 @needs(None)
 def to_provider(request: Request) -> Response:
     sign_in = console_of(request).sign_in
-    if sign_in.provider is None or not sign_in.may_try(request):
+    if sign_in.provider is None or not sign_in.take_attempt(request):
         raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "too many attempts; try again in some seconds", {"Retry-After": "6"})
     try:
         url, pending = sign_in.provider.begin_sign_in()

@@ -25,17 +25,8 @@ from retry.dead_letters.frameworks.header_values import Read, Tier
 from retry.dead_letters.frameworks.task_queues import find_envelopes, may_be
 
 __all__ = [
-    "ALIASABLE",
-    "KNOWN",
-    "Aliases",
-    "HeaderLayout",
-    "Values",
-    "find_content",
-    "find_envelopes",
-    "find_layout",
-    "make_unknown_failure",
-    "may_be",
-    "recognise",
+    "ALIASABLE", "KNOWN", "Aliases", "HeaderLayout", "Values", "find_content", "find_envelopes", "find_layout",
+    "make_unknown_failure", "may_be", "recognise",
 ]  # fmt: skip
 
 

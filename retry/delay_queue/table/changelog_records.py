@@ -171,7 +171,7 @@ class UnfoldedChanges:
     def is_leaving(self, key: bytes) -> bool:
         return key in self._leaving
 
-    def is_news(self, key: bytes, value: bytes | None) -> bool:
+    def take_change(self, key: bytes, value: bytes | None) -> bool:
         """Whether a record is to be folded, or only what the table did itself. Nulls always are: they may be somebody else's."""
         if value is None:
             self._put.pop(key, None)

@@ -27,7 +27,7 @@ Put = tuple[bytes, bytes]
 Write = Callable[[WriteBatch, int], None]
 
 
-def sort_keys_by_kind(keys: Sequence[bytes]) -> defaultdict[int, list[bytes]]:
+def group_keys_by_kind(keys: Sequence[bytes]) -> defaultdict[int, list[bytes]]:
     kinds: defaultdict[int, list[bytes]] = defaultdict(list)
     for key in keys:
         kinds[key[0]].append(key)
@@ -51,7 +51,7 @@ class PlainEntries:
         others: list[ChangelogRow] = []
         if self._unfolded or self.may_have_early_rows:
             puts = -self._count_early(rows)
-            rows = [row for row in rows if row[0][0] not in (PLAIN, BLOCK) or self._unfolded.is_news(*row)]
+            rows = [row for row in rows if row[0][0] not in (PLAIN, BLOCK) or self._unfolded.take_change(*row)]
         for key, value in rows:
             if (kind := key[0]) != PLAIN and kind != BLOCK:
                 others.append((key, value))
@@ -132,7 +132,7 @@ class OrderedEntries:
     def apply_rows(self, rows: Sequence[ChangelogRow], write: Write) -> None:
         db = self._db
         for key, value in rows:
-            if self._unfolded.is_news(key, value):
+            if self._unfolded.take_change(key, value):
                 effect = ordered_entries.remove_entry(db, key) if value is None else ordered_entries.put_entry(db, key, value)
                 self._write(effect, write)
 
@@ -167,7 +167,7 @@ class NamedEntries:
         self.superseded, self.cancels = Superseded(db), RememberedCancels(db)
 
     def apply_rows(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
-        low, is_news = self._watermarks.low, self._unfolded.is_news
+        low, is_news = self._watermarks.low, self._unfolded.take_change
         # Below its watermark a lane has no row: with nothing superseded, such a null is our own, read back; cancels have no lane.
         news = [
             (key, value) for key, value in rows if is_news(key, value)

@@ -30,7 +30,7 @@ from retry.delay_queue.entry_keys import (
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import interface, named_entries, ordered_entries, table_state
 from retry.delay_queue.table.changelog_records import OF_ACTIONS, UnfoldedChanges, select_readable_rows
-from retry.delay_queue.table.entry_writers import NamedEntries, OrderedEntries, PlainEntries, sort_keys_by_kind
+from retry.delay_queue.table.entry_writers import NamedEntries, OrderedEntries, PlainEntries, group_keys_by_kind
 from retry.delay_queue.table.interface import CONTROL, ChangelogRow, DueEstimate, Identity, UnreadableRow, estimate_due
 from retry.delay_queue.table.rocksdb import Database, Memory, WriteBatch, destroy_database, new_batch
 from retry.delay_queue.table.table_state import STATE_KEY, TableState
@@ -194,12 +194,12 @@ class RocksTable:
         return rows, None
 
     def delete_scanned_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        batch, kinds = new_batch(), sort_keys_by_kind(keys)
+        batch, kinds = new_batch(), group_keys_by_kind(keys)
         lanes = Counter(key[:LANE_BYTES] for key in keys)
         with self._lock:
             # Watermarks move before anything is put, and nothing below them is reclaimed until then: an entry that takes the
             # head's place may be due before the others of its lane, and so may the next run of what recurs.
-            deleted = {key for lane, count in lanes.items() for key in self._watermarks.forgot(lane, count)}
+            deleted = {key for lane, count in lanes.items() for key in self._watermarks.note_delivered_rows(lane, count)}
             change = self._plain.delete_scanned_entries(kinds[PLAIN] + kinds[BLOCK], deleted, batch)
             self._ordered.replace(kinds[ORDERED], [row for row in replacements if row[0][0] == ORDERED], self._write_change)
             named = [row for row in replacements if row[0][0] == NAMED]
@@ -209,7 +209,7 @@ class RocksTable:
             self._write_change(batch, change)
 
     def delete_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        batch, kinds = new_batch(), sort_keys_by_kind(keys)
+        batch, kinds = new_batch(), group_keys_by_kind(keys)
         with self._lock:
             change = self._plain.delete_entries(kinds[PLAIN] + kinds[BLOCK], batch)
             self._ordered.replace(kinds[ORDERED], [row for row in replacements if row[0][0] == ORDERED], self._write_change)

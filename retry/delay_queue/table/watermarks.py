@@ -35,7 +35,7 @@ class Watermarks:
 
     def __init__(self) -> None:
         self._lanes: dict[bytes, Watermark] = {}
-        # By lane, what the last scan handed out, and the fold deleted before `forgot`: to be counted once.
+        # By lane, what the last scan handed out, and the fold deleted before `note_delivered_rows`: to be counted once.
         self._deleted: dict[bytes, set[bytes]] = {}
         # Every lane that waits is here with its watermark, or with one that it had before: those only rise, unless rows are put.
         self._first: list[tuple[bytes, bytes]] = []
@@ -84,7 +84,7 @@ class Watermarks:
             if following is not None:
                 mark.low = following
 
-    def forgot(self, lane: bytes, rows: int) -> Collection[bytes]:
+    def note_delivered_rows(self, lane: bytes, rows: int) -> Collection[bytes]:
         """Note that so many rows of the last scan were delivered; return the keys of those that the fold had deleted already."""
         mark = self._lanes.get(lane)
         if mark is not None:

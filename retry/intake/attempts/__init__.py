@@ -12,6 +12,8 @@ no team's letters are forgotten for another one's.
 | `ring_buffer` | the newest rows of a team, found by lineage and by fingerprint |
 | `equal_letters` | sends of equal letters, counted |
 | `team_lineages` | all of it together, of one team |
+| `attempt_counter` | which record a letter is an attempt of, and how many it has had |
+| `lineage_follower` | folds the topic of what other workers decided |
 
 Here they are put together for all teams, in bounded memory; and which step of which ramp put a lineage.
 """
@@ -51,34 +53,10 @@ from retry.intake.attempts.lineages import (
 from retry.intake.attempts.team_lineages import KnownLineage, TeamLineages
 
 __all__ = [
-    "MATCHED",
-    "SECOND_MAX",
-    "KnownLineage",
-    "LineageFields",
-    "LineageTopic",
-    "RampedLineages",
-    "RecentLineages",
-    "TeamLineages",
-    "belongs_to",
-    "build_fields",
-    "describe_failing_consumer",
-    "find_lineage",
-    "format_retry_id",
-    "format_retry_ids",
-    "hash_payload",
-    "hash_payloads",
-    "hash_team",
-    "make_fingerprint",
-    "make_fingerprints",
-    "make_lineage",
-    "make_lineages",
-    "make_move_row",
-    "pack",
-    "pack_records",
-    "parse_retry_id",
-    "parse_retry_ids",
-    "shorten_team_number",
-    "unpack",
+    "MATCHED", "SECOND_MAX", "KnownLineage", "LineageFields", "LineageTopic", "RampedLineages", "RecentLineages", "TeamLineages",
+    "belongs_to", "build_fields", "describe_failing_consumer", "find_lineage", "format_retry_id", "format_retry_ids",
+    "hash_payload", "hash_payloads", "hash_team", "make_fingerprint", "make_fingerprints", "make_lineage", "make_lineages",
+    "make_move_row", "pack", "pack_records", "parse_retry_id", "parse_retry_ids", "shorten_team_number", "unpack",
 ]  # fmt: skip
 
 

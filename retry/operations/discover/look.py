@@ -127,7 +127,7 @@ def sample_topics(cluster: Cluster, globs: Collection[str], newest: int, say: Sa
     return View(topics, readers, groups, spans, unread_spans, counts=counts, samples=samples, unreadable=unreadable)
 
 
-def count_small_topics(cluster: Cluster, view: View, topics: Iterable[str]) -> None:
+def read_small_topics(cluster: Cluster, view: View, topics: Iterable[str]) -> None:
     """Read what was not read yet of topics in which that is little, so that their letters are counted and not reckoned."""
     small = {topic for topic in topics if _is_small(view.counts[topic])}
     unread = [span for span in view.unread if span.topic in small]

@@ -180,7 +180,7 @@ def discover(cluster: Cluster, cluster_id: str, globs: Collection[str], newest: 
 def _add_rates(cluster: Cluster, view: look.View, topics: list[FoundTopic], now_ms: int) -> list[FoundTopic]:
     """Add to topics how many letters they have, how old the oldest is, and how many come in a second."""
     names = [topic.topic for topic in topics if view.counts[topic.topic].offsets]
-    look.count_small_topics(cluster, view, names)
+    look.read_small_topics(cluster, view, names)
     look.note_oldest(cluster, view, names)
     since = {
         window_ms: look.estimate_written_since(cluster, view, names, now_ms - window_ms) for window_ms in WINDOWS_MS if names

@@ -21,7 +21,7 @@ from retry.policies.tasks import TEAM
 from retry.policies.topic_names import ORIGIN, find_topic_fault
 
 # A longer name, or one that does not print, is none that a rule should hold.
-_CHARS_MAX = 249
+_CLASS_CHARS_MAX = 249
 _CLASS_NAME = re.compile(r"[^.$:/\\]+$")
 # The names that runtimes, serialisers and validators of the frameworks give; a database's `SerializationFailure` is no such one.
 _LASTING = re.compile(
@@ -41,7 +41,7 @@ def select_lasting(exceptions: Iterable[str]) -> list[str]:
     ...                 "pydantic_core.ValidationError", "psycopg.errors.SerializationFailure"])
     ['org.apache.kafka.common.errors.SerializationException', 'pydantic_core.ValidationError']
     """
-    printable = (name for name in exceptions if name.isprintable() and len(name) <= _CHARS_MAX)
+    printable = (name for name in exceptions if name.isprintable() and len(name) <= _CLASS_CHARS_MAX)
     return [name for name in printable if _LASTING.search(_shorten_class(name)) or _CONSTRAINT.search(name)]
 
 

@@ -161,7 +161,7 @@ class Move:
         while self._open:
             read = member.read(self._records_max, _WAIT_S)
             self._begin_gained(member)
-            batch = member.mark_unreadable(self._cursors.take_news(read)[0])
+            batch = member.replace_unreadable(self._cursors.take_news(read)[0])
             if self._lost:
                 raise self._make_stop(_JOINED)
             if batch:

@@ -67,7 +67,7 @@ def _are_decided(admin: AdminClient, spans: list[Span]) -> bool:
     return all(committed[span.partition].stop >= span.stop for span in spans)
 
 
-def demand_decided(admin: AdminClient, spans: Iterable[list[Span]]) -> None:
+def await_decided(admin: AdminClient, spans: Iterable[list[Span]]) -> None:
     """Wait until all transactions in the spans have ended; raises `TopicsInvalid` where one stays open for 30 s."""
     if topics := sorted(wait_for_transactions(admin, spans)):
         problems = [f"{topic}: a transaction has been open for {_DECIDED_S:.0f} s" for topic in topics]
@@ -179,7 +179,7 @@ class TopicReading:
     def read_own(self, reader: RecordReader, bounds: ReadBounds, since_ms: int) -> RetainedOffsets:
         """Read outcomes, those of the time asked for, and the changelog; what retention has left of outcomes."""
         outcomes, changelog = bounds.spans[self._own.outcomes], bounds.spans[self._own.changelog]
-        demand_decided(self._admin, [changelog, outcomes])
+        await_decided(self._admin, [changelog, outcomes])
         if since_ms:
             stops = {span.partition: span.stop for span in outcomes}
             later = offset_ranges.find_spans_since(self._admin, self._own.outcomes, stops, since_ms)

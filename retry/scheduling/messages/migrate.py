@@ -170,7 +170,7 @@ class SchedulesTopic:
         refused = RefusedHeaders(self._reader)
         try:
             for batch in offset_ranges.read_batches(self._reader, spans):
-                yield refused.mark_unreadable(list[Any](batch))
+                yield refused.replace_unreadable(list[Any](batch))
         finally:
             refused.close()
 

@@ -22,7 +22,7 @@ from retry.scheduling import client
 from retry.scheduling.messages.rest_api import ScheduleSources, build_rest_server, read_rest_certificate
 from retry.scheduling.messages.schedule_request import Cancel, Put, Rules, read_request
 from retry.scheduling.messages.search import ALL, Query, ScheduleJson, read_history_schedule
-from retry.scheduling.messages.settings import SchedulerSettings, read_logging
+from retry.scheduling.messages.settings import SchedulerSettings, build_scheduler_logging
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Mini:
 
 def run(settings: SchedulerSettings) -> None:
     """Serve three schedules until SIGTERM or SIGINT."""
-    configure_logs(read_logging(settings))
+    configure_logs(build_scheduler_logging(settings))
     asyncio.run(_serve(settings))
 
 

@@ -13,7 +13,7 @@ from retry.process.logs import configure_logs
 from retry.scheduling.messages import composition
 from retry.scheduling.messages.rest_api import ScheduleSources, build_rest_server, read_rest_certificate
 from retry.scheduling.messages.search import iterate_waiting, read_sent_schedules
-from retry.scheduling.messages.settings import SchedulerSettings, read_logging
+from retry.scheduling.messages.settings import SchedulerSettings, build_scheduler_logging
 from retry.telemetry.health import Reason
 from retry.worker import faust_app
 from retry.worker.composition import demand_startable
@@ -22,7 +22,7 @@ from retry.worker.engine import Engine
 
 def run(settings: SchedulerSettings, *, adopt: bool = False) -> None:
     """Run until SIGTERM or SIGINT; ends the process. Raises as `retry.scheduling.messages.composition.build`."""
-    logs = read_logging(settings)
+    logs = build_scheduler_logging(settings)
     configure_logs(logs)
     certificate = read_rest_certificate(settings)
     with renew_on_change(settings.worker, partial(_demand_startable, settings, certificate)) as of_client:

@@ -224,7 +224,7 @@ def _topics(given: Mapping[str, str], name: str, default: str) -> tuple[str, ...
 _GRAYLOG_NAME = "kafka-message-scheduler"
 
 
-def read_logging(settings: SchedulerSettings) -> dict[str, Any]:
+def build_scheduler_logging(settings: SchedulerSettings) -> dict[str, Any]:
     config = build_logging(settings.worker.log_format, settings.level)
     if settings.graylog is not None:
         config["handlers"]["graylog"] = {

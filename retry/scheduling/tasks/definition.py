@@ -31,8 +31,7 @@ from backoff import Cron, PolicyInvalid, duration_ms
 from backoff.duration import DURATION_MS_MAX
 from backoff.errors import quote_value
 from backoff.recurrence import LATE_MS_MIN, MISFIRES
-from backoff.time_zone import END_MS
-from backoff.time_zone import find_zone as zone_named
+from backoff.time_zone import END_MS, find_zone
 from retry.errors import TaskInvalid
 from retry.scheduling.tasks import formats
 
@@ -139,7 +138,7 @@ def _instant_ms(text: str, zone: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=zone_named(zone, "schedule.timeZone"))
+            moment = moment.replace(tzinfo=find_zone(zone, "schedule.timeZone"))
         since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     except PolicyInvalid:
         raise

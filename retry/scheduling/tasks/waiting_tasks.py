@@ -27,8 +27,8 @@ from retry.scheduling.tasks.formats import Reader
 from retry.settings import Settings
 
 # Of each partition of the output topic.
-_SEARCHED_MAX = 2_000
-_RUNS_MAX = 5
+_RUNS_SEARCHED_MAX = 2_000
+_LAST_RUNS_MAX = 5
 
 
 class Task(NamedTuple):
@@ -98,9 +98,9 @@ def count_shards(settings: Settings) -> int:
 
 def list_last_runs(settings: Settings, task: Task) -> list[SentRun]:
     """List the last runs that were sent, the newest first; only the newest records of the output topic are searched."""
-    records = read_newest_records(settings, task.entry.destination, lambda _partitions: _SEARCHED_MAX)
+    records = read_newest_records(settings, task.entry.destination, lambda _partitions: _RUNS_SEARCHED_MAX)
     runs = (read_sent_run(message, headers) for message, headers in records if message.key() == task.entry.key)
-    return nlargest(_RUNS_MAX, filter(None, runs), key=lambda run: run.due_ms)
+    return nlargest(_LAST_RUNS_MAX, filter(None, runs), key=lambda run: run.due_ms)
 
 
 def read_sent_run(message: Message, headers: Headers) -> SentRun | None:
@@ -116,7 +116,7 @@ BACKFILL = "task-backfill"
 RUNS_MAX = 10_000
 _PAUSED, _START = "schedule.paused", "schedule.start"
 # Of each partition of the topic of definitions.
-_RUNS_SEARCHED_MAX = 2_000
+_DEFINITIONS_SEARCHED_MAX = 2_000
 
 
 class NewDefinition(NamedTuple):
@@ -198,7 +198,7 @@ def _find_current(settings: Settings, definitions: Definitions, task: Task) -> _
     where = task.defined_at
     current = _read_definition(definitions, task.entry.value, drop_run_headers(task.entry.headers), task.plan.start_ms)
     # What no worker has taken in yet counts, too: an operator may resume what was paused a moment ago.
-    for message, headers in read_newest_records(settings, where.topic, lambda _partitions: _RUNS_SEARCHED_MAX):
+    for message, headers in read_newest_records(settings, where.topic, lambda _partitions: _DEFINITIONS_SEARCHED_MAX):
         is_later = message.partition() == where.partition and (message.offset() or 0) > where.offset
         if not is_later or message.key() != task.entry.key:
             continue

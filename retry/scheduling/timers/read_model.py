@@ -137,8 +137,7 @@ class View:
             return self._finished.get(timer_id)
 
     def between(self, from_ms: int, to_ms: int, after: bytes, team: str, rows_max: int) -> list[WaitingTimer]:
-        """List a team's timers due from one moment to before another, in due order, behind the `cursor` `after`, empty at first.
-        """
+        """List a team's timers due from one moment to before another, in due order, behind the cursor `after`, empty at first."""
         lanes = [(table, lane) for table in self._tables.values() for lane in table.lanes() if lane[0] == NAMED]
         rows = (_of_lane(table, lane, from_ms, to_ms, after) for table, lane in lanes)
         in_due_order = merge(*rows, key=lambda row: row[0][LANE_BYTES:])

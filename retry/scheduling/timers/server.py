@@ -102,7 +102,7 @@ def _find_offset_bounds(admin: AdminClient, topic: str, partitions: int) -> dict
 
 
 async def _serve(server: HttpServer) -> None:
-    told = THIS_PROCESS.told_by_signals()
+    told = THIS_PROCESS.watch_end_signals()
     server.start()
     await told.wait()
     server.stop()

@@ -94,7 +94,7 @@ class MemoryGroupMember:
             self._next[place] = self._next.pop(place)
         return polled
 
-    def mark_unreadable(self, messages: list[Any]) -> list[Any]:
+    def replace_unreadable(self, messages: list[Any]) -> list[Any]:
         """Put `UnreadableHeaders` in place of records that have more headers than a client can read."""
         return [UnreadableHeaders(record) if record.has_too_many_headers() else record for record in messages]
 

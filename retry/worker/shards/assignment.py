@@ -164,7 +164,7 @@ class Shards:
             raise TransactionAborted(f"shards were given up: {', '.join(map(str, given_up))}")
         return [TopicPartition(self.topic, n, shard.table.next_offset) for n, shard in shards.items() if shard], member
 
-    def without_producer(self, shards: Iterable[Shard]) -> None:
+    def note_no_producer(self, shards: Iterable[Shard]) -> None:
         """Note that no producer was free to sweep some shards; a failure only where none of the producers can be opened."""
         trouble = self.producers.trouble()
         for shard in shards:
@@ -187,7 +187,7 @@ class Shards:
         shards = self._standing_by | self._open
         if not self._followed.is_restoring():
             for shard in shards.values():
-                shard.restoring.others_are_read()
+                shard.restoring.end_bulk()
         return [(shards[p], messages) for p, messages in found.items() if p in shards]
 
     def to_open(self) -> list[int]:

@@ -132,7 +132,7 @@ def _settle_shard(shard: Shard, batch: ShardBatch, context: SweepContext) -> Swe
     if swept is None:
         return NOTHING
     if swept.deferred or batch.batch.is_split:
-        shard.moves.entries_moved()
+        shard.moves.note_entries_moved()
     shard.run_guarded(lambda: shard.sent_names.note_sent(swept.named, shard.table))
     shard.disregarded.tell_overruled(swept.overruled)
     shard.progress.swept(overlooked=False)

@@ -78,16 +78,16 @@ class RequestedMoves:
     def explode_blocks(self, writer: SweepProducer, rows: Sequence[DueRow]) -> None:
         """Give each entry of some blocks a record of its own, since not all of a block may go."""
         movers.explode_blocks(writer, self._table, self._changelog, rows)
-        self.entries_moved()
+        self.note_entries_moved()
 
-    def entries_moved(self) -> None:
+    def note_entries_moved(self) -> None:
         """Note that entries have another place, which only the fold tells; nulls are followed when it has come so far."""
-        self._cancelling.await_fold()
+        self._cancelling.expect_fold()
 
     def _held_moved(self) -> None:
         """An action would take what is on its way for gone, and a ramp for sent."""
-        self.entries_moved()
-        self._acting.await_fold()
+        self.note_entries_moved()
+        self._acting.expect_fold()
 
     def _build_context(self, writer: SweepProducer, shard_context: ShardContext, now_ms: int) -> MoveContext:
         topic, partition = self._changelog

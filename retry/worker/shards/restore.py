@@ -122,7 +122,7 @@ class RestoreProgress:
         to_read = self.end_offset - self._begun_at
         return 1.0 - self.unread() / to_read if to_read > 0 else 1.0
 
-    def others_are_read(self) -> None:
+    def end_bulk(self) -> None:
         """End filling the table in bulk, since no other shard waits to be read; a table not read to its end goes on.
 
         What the table has put off is made up for once it is read itself.

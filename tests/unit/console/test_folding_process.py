@@ -90,7 +90,7 @@ def test_what_it_says_is_shown_and_a_corrupt_file_is_not_gone_on_with_even_if_it
     assert "the process that folds has ended with -9, and is started again" in caplog.text
     assert (process.freshness().state, process.report.as_of_ms, shown[-1]) == ("old", 17, "first"), "what was known stays known"
     before = process.generation
-    process.found_corrupt("first")
+    process.report_corrupt("first")
     await_that("another file is shown", lambda: process.freshness().state == "catching_up")
     assert "the process that folds has ended with 1, and is started again" in caplog.text
     assert [each for n, each in enumerate(shown) if shown[:n][-1:] != [each]] == ["first", "", "second"]

@@ -64,4 +64,4 @@ def _deliver(lanes: Watermarks, rows: set[bytes], of: bytes, now_ms: int, at_mos
     lanes.note_scan(of, beyond or (found[-1] + b"\0" if found else lanes.low(of)), beyond if not found else None)
     if found:
         rows.difference_update(found)
-        lanes.forgot(of, len(found))
+        lanes.note_delivered_rows(of, len(found))

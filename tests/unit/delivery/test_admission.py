@@ -169,7 +169,7 @@ def test_a_topic_that_refuses_is_held_until_it_takes_a_probe(bench: Bench) -> No
 
 
 def test_a_probe_that_found_nothing_to_send_is_still_to_be_sent(bench: Bench) -> None:
-    bench.admission.breakers.came_back("broken.retry", 2, NOW_MS)
+    bench.admission.breakers.note_returned_letters("broken.retry", 2, NOW_MS)
     assert (bench.take(BROKEN), bench.why(BROKEN)) == (0, "its breaker is open: 2 letters came back within 60000 ms")
     assert bench.take(BROKEN, after_ms=30_000) == 1
     bench.admission.give_back(BROKEN, 1)
@@ -178,7 +178,7 @@ def test_a_probe_that_found_nothing_to_send_is_still_to_be_sent(bench: Bench) ->
 
 def test_a_probe_that_a_limit_kept_back_is_still_to_be_sent(bench: Bench) -> None:
     assert bench.take(BROKEN) == 1
-    bench.admission.breakers.came_back("broken.retry", 2, NOW_MS)
+    bench.admission.breakers.note_returned_letters("broken.retry", 2, NOW_MS)
     assert (bench.take(BROKEN, after_ms=30_000), bench.why(BROKEN, 30_000)) == (0, "the limit is used up for now")
     # Silence since then says nothing: one probe, not everything.
     assert bench.take(BROKEN, after_ms=300_000) == 1

@@ -18,40 +18,40 @@ def breakers() -> TargetCircuitBreakers:
 
 
 def allowed(breakers: TargetCircuitBreakers, now_ms: int, target: str = T) -> int:
-    return breakers.count_allowed(target, now_ms)[0]
+    return breakers.admit_to_target(target, now_ms)[0]
 
 
 def opened(breakers: TargetCircuitBreakers, at_ms: int = 0) -> TargetCircuitBreakers:
-    breakers.came_back(T, 3, at_ms)
+    breakers.note_returned_letters(T, 3, at_ms)
     assert allowed(breakers, at_ms) == 0
     return breakers
 
 
 def test_a_closed_breaker_lets_everything_through(breakers: TargetCircuitBreakers) -> None:
-    counts = breakers.count_allowed(T, 0), breakers.count_allowed(OTHER, 0)
+    counts = breakers.admit_to_target(T, 0), breakers.admit_to_target(OTHER, 0)
     assert (*counts, breakers.describe_targets(0)) == ((ALL, ""), (ALL, ""), {})
 
 
 def test_enough_letters_that_come_back_open_it(breakers: TargetCircuitBreakers) -> None:
     for at_ms in (0, 10, 20):
         assert allowed(breakers, at_ms) == ALL
-        breakers.came_back(T, 1, at_ms)
-    assert breakers.count_allowed(T, 20) == (0, "its breaker is open: 3 letters came back within 60000 ms")
+        breakers.note_returned_letters(T, 1, at_ms)
+    assert breakers.admit_to_target(T, 20) == (0, "its breaker is open: 3 letters came back within 60000 ms")
     assert (breakers.describe_targets(20), allowed(breakers, 20, OTHER)) == ({T: "open"}, ALL)
     assert allowed(breakers, 20 + OPEN_MS - 1) == 0
 
 
 def test_letters_that_come_back_too_far_apart_do_not_open_it(breakers: TargetCircuitBreakers) -> None:
     for at_ms in (0, 1, WITHIN_MS + 1, WITHIN_MS + 2):
-        breakers.came_back(T, 1, at_ms)
+        breakers.note_returned_letters(T, 1, at_ms)
     assert allowed(breakers, WITHIN_MS + 2) == ALL
-    breakers.came_back(T, 1, 2 * WITHIN_MS)
+    breakers.note_returned_letters(T, 1, 2 * WITHIN_MS)
     assert allowed(breakers, 2 * WITHIN_MS) == 0
 
 
 def test_no_letters_and_those_of_targets_without_a_breaker_open_nothing(breakers: TargetCircuitBreakers) -> None:
-    breakers.came_back(T, 0, 0)
-    breakers.came_back(OTHER, 1_000, 0)
+    breakers.note_returned_letters(T, 0, 0)
+    breakers.note_returned_letters(OTHER, 1_000, 0)
     assert breakers.describe_targets(0) == {}
 
 
@@ -59,7 +59,7 @@ def test_half_open_one_probe_goes_and_no_more_while_it_is_watched(breakers: Targ
     opened(breakers)
     assert breakers.describe_targets(OPEN_MS) == {T: "half-open"}
     assert [allowed(breakers, OPEN_MS + after_ms) for after_ms in (0, 0, 1, OPEN_MS - 1)] == [1, 0, 0, 0]
-    assert breakers.count_allowed(T, OPEN_MS + 1)[1].endswith("a probe is under way")
+    assert breakers.admit_to_target(T, OPEN_MS + 1)[1].endswith("a probe is under way")
 
 
 def test_a_probe_that_stays_away_closes_it(breakers: TargetCircuitBreakers) -> None:
@@ -69,7 +69,7 @@ def test_a_probe_that_stays_away_closes_it(breakers: TargetCircuitBreakers) -> N
     assert breakers.describe_targets(2 * OPEN_MS - 1) == {T: "half-open"}
     assert (breakers.describe_targets(2 * OPEN_MS), allowed(breakers, 2 * OPEN_MS)) == ({}, ALL)
     # It begins anew: one letter that comes back is only one.
-    breakers.came_back(T, 1, 2 * OPEN_MS)
+    breakers.note_returned_letters(T, 1, 2 * OPEN_MS)
     assert allowed(breakers, 2 * OPEN_MS) == ALL
 
 
@@ -77,7 +77,7 @@ def test_a_letter_that_comes_back_after_the_probe_stayed_away_is_only_one(breake
     """Nobody asked in between, since nothing was due."""
     opened(breakers)
     assert allowed(breakers, OPEN_MS) == 1
-    breakers.came_back(T, 1, 2 * OPEN_MS)
+    breakers.note_returned_letters(T, 1, 2 * OPEN_MS)
     assert allowed(breakers, 2 * OPEN_MS) == ALL
 
 
@@ -86,7 +86,7 @@ def test_a_probe_that_comes_back_opens_it_for_twice_as_long_each_time(breakers: 
     now_ms, lasted = OPEN_MS, []
     for _ in range(6):
         assert allowed(breakers, now_ms) == 1
-        breakers.came_back(T, 1, now_ms)
+        breakers.note_returned_letters(T, 1, now_ms)
         begun_ms = now_ms
         while not allowed(breakers, now_ms):
             now_ms += 1_000
@@ -98,7 +98,7 @@ def test_a_probe_that_comes_back_opens_it_for_twice_as_long_each_time(breakers: 
 def test_once_closed_it_opens_for_the_shortest_time_again(breakers: TargetCircuitBreakers) -> None:
     opened(breakers)
     assert allowed(breakers, OPEN_MS) == 1
-    breakers.came_back(T, 1, OPEN_MS)
+    breakers.note_returned_letters(T, 1, OPEN_MS)
     assert allowed(breakers, 3 * OPEN_MS) == 1
     assert allowed(breakers, 4 * OPEN_MS) == ALL
     opened(breakers, 4 * OPEN_MS)
@@ -107,16 +107,16 @@ def test_once_closed_it_opens_for_the_shortest_time_again(breakers: TargetCircui
 
 def test_letters_of_before_that_come_back_while_it_is_open_are_not_counted(breakers: TargetCircuitBreakers) -> None:
     opened(breakers)
-    breakers.came_back(T, 50, OPEN_MS - 1)
+    breakers.note_returned_letters(T, 50, OPEN_MS - 1)
     assert allowed(breakers, OPEN_MS) == 1
 
 
 def test_before_a_probe_went_no_single_letter_is_taken_for_it(breakers: TargetCircuitBreakers) -> None:
     opened(breakers)
-    breakers.came_back(T, 1, OPEN_MS + 5)
+    breakers.note_returned_letters(T, 1, OPEN_MS + 5)
     assert allowed(breakers, OPEN_MS + 5) == 1
     breakers = opened(TargetCircuitBreakers({T: CircuitBreakerLimits(3, WITHIN_MS, OPEN_MS)}))
-    breakers.came_back(T, 3, OPEN_MS + 5)
+    breakers.note_returned_letters(T, 3, OPEN_MS + 5)
     assert allowed(breakers, OPEN_MS + 5) == 0
 
 
@@ -137,7 +137,7 @@ def test_what_is_unsent_while_it_is_closed_changes_nothing(breakers: TargetCircu
 
 def test_a_topic_that_refuses_rests_and_then_gets_probes_until_it_takes_one(breakers: TargetCircuitBreakers) -> None:
     breakers.note_refused(OTHER, "no such topic", 0)
-    assert breakers.count_allowed(OTHER, 4_999) == (0, "it refuses: no such topic")
+    assert breakers.admit_to_target(OTHER, 4_999) == (0, "it refuses: no such topic")
     # Each shard may probe: none is watched.
     assert [allowed(breakers, 5_000, OTHER) for _ in range(2)] == [1, 1]
     breakers.note_delivered(OTHER)
@@ -164,7 +164,7 @@ def test_shards_that_were_refused_at_the_same_time_are_refused_once(breakers: Ta
 def test_a_letter_that_comes_back_does_not_open_what_was_only_refused(breakers: TargetCircuitBreakers) -> None:
     breakers.note_refused(T, "full", 0)
     assert allowed(breakers, 5_000) == 1
-    breakers.came_back(T, 1, 5_000)
+    breakers.note_returned_letters(T, 1, 5_000)
     assert allowed(breakers, 5_000) == 1
 
 
@@ -172,7 +172,7 @@ def test_a_probe_that_is_refused_must_be_taken_and_stay_away_as_well(breakers: T
     opened(breakers)
     assert allowed(breakers, OPEN_MS) == 1
     breakers.note_refused(T, "full", OPEN_MS)
-    assert breakers.count_allowed(T, 3 * OPEN_MS - 1) == (0, "it refuses: full")
+    assert breakers.admit_to_target(T, 3 * OPEN_MS - 1) == (0, "it refuses: full")
     assert allowed(breakers, 3 * OPEN_MS) == 1
     breakers.note_delivered(T)
     assert allowed(breakers, 3 * OPEN_MS) == 0

@@ -15,7 +15,7 @@ def portions_of(portions: BatchSizeLimits, entries: list[Entry]) -> list[int]:
     assert portions.has_limits()
     found = [0]
     for e in entries:
-        if portions.full(e):
+        if portions.queue_entry(e):
             found.append(0)
         found[-1] += 1
     return found
@@ -24,7 +24,7 @@ def portions_of(portions: BatchSizeLimits, entries: list[Entry]) -> list[int]:
 def test_nothing_is_limited_until_it_is_refused() -> None:
     portions = BatchSizeLimits()
     assert not portions.has_limits()
-    assert not any(portions.full(entry(1 << 20)) for _ in range(10))
+    assert not any(portions.queue_entry(entry(1 << 20)) for _ in range(10))
     assert not portions.alone(entry(1 << 20))
 
 

@@ -15,7 +15,7 @@ from retry.delay_queue.envelopes import Entry
 from retry.errors import BrokersUnreachable
 from retry.process.logs import JsonLine, ToldAtTheEnd, build_logging, configure_logs, tell_end
 from retry.repeated_lines import RepeatedLineFilter
-from retry.scheduling.messages.settings import read_logging, read_scheduler_settings
+from retry.scheduling.messages.settings import build_scheduler_logging, read_scheduler_settings
 from retry.telemetry import letter_lines
 from tests.unit.project.test_printable import HOSTILE
 
@@ -155,6 +155,7 @@ def test_what_ends_the_process_is_kept_back_where_it_is_told_in_a_line() -> None
 
 
 def test_a_scheduler_logs_as_its_own_variable_says_and_else_as_all_others() -> None:
-    config = read_logging(read_scheduler_settings({"RETRY_LOG_LEVEL": "debug", "RETRY_LOG_FORMAT": "json"}))
+    config = build_scheduler_logging(read_scheduler_settings({"RETRY_LOG_LEVEL": "debug", "RETRY_LOG_FORMAT": "json"}))
     assert (config["root"]["level"], config["formatters"]["line"]["()"]) == ("DEBUG", JsonLine)
-    assert read_logging(read_scheduler_settings({"RETRY_LOG_LEVEL": "debug", "LOG_LEVEL": "error"}))["root"]["level"] == "ERROR"
+    named = read_scheduler_settings({"RETRY_LOG_LEVEL": "debug", "LOG_LEVEL": "error"})
+    assert build_scheduler_logging(named)["root"]["level"] == "ERROR"

@@ -181,6 +181,6 @@ def test_records_whose_headers_librdkafka_refuses_are_told_from_those_without() 
     consumer.close()
     assert [message.headers() and len(message.headers()) for message in found] == [1, None, None, HEADERS_MAX]
     looked_at = RefusedHeaders(config)
-    looked_at.mark_unreadable(found)
+    looked_at.replace_unreadable(found)
     looked_at.close()
     assert [isinstance(message, UnreadableHeaders) for message in found] == [False, False, True, False]

@@ -8,7 +8,7 @@ import pytest
 
 from retry.errors import SettingsInvalid
 from retry.kafka import client_config
-from retry.scheduling.messages.settings import HostPort, SchedulerSettings, read_logging, read_scheduler_settings
+from retry.scheduling.messages.settings import HostPort, SchedulerSettings, build_scheduler_logging, read_scheduler_settings
 
 FILE = """
 kafka.common.configuration:
@@ -150,7 +150,7 @@ def test_what_is_taken_in_together_is_not_bounded_by_what_is_sent_together() -> 
 
 
 def test_1_18_logs_go_to_graylog_where_it_is_named() -> None:
-    assert "graylog" not in read_logging(found())["handlers"]
-    handler = read_logging(found(GRAYLOG_SERVER="logs:12202", LOG_LEVEL="trace"))
+    assert "graylog" not in build_scheduler_logging(found())["handlers"]
+    handler = build_scheduler_logging(found(GRAYLOG_SERVER="logs:12202", LOG_LEVEL="trace"))
     assert handler["handlers"]["graylog"]["port"] == 12202
     assert handler["root"] == {"level": "DEBUG", "handlers": ["stderr", "graylog"]}

@@ -167,14 +167,14 @@ def test_a_table_is_filled_in_bulk_until_it_is_read_and_all_others_are(monkeypat
     monkeypatch.setattr(restore, "_BULK_RECORDS", 2)
     table = NotedTable()
     filled = Shard(ChangelogPartition(TOPIC, 0), table, UNUSED, 3)
-    filled.restoring.others_are_read()
+    filled.restoring.end_bulk()
     filled.apply_messages([told(0, 0, end=True)])
     filled.apply_messages([told(0, 2, end=True)])
     assert filled.phase is Phase.RESTORING
     filled.apply_messages([told(0, 3, end=True)])
     filled.apply_messages([told(0, 4, end=True)])
     assert (filled.phase, table.in_bulk) == (Phase.READY, [True] * len(table.in_bulk)), "it is swept while others are read"
-    filled.restoring.others_are_read()
+    filled.restoring.end_bulk()
     filled.touch()
     assert table.in_bulk[-1] is False
 

@@ -60,15 +60,15 @@ def test_it_is_said_now_and_then_and_at_once_where_a_breaker_changes(told: Told)
     assert (first.began_ms, first.at_ms, first.shards, first.breakers, first.ended) == (1_000_000, 1_000_000, [0, 3], [], False)
     assert first.host and first.every_ms == EVERY_S * 1_000
     assert told.look(1) == []
-    told.breakers.came_back("a.retry", 2, 1_002_000)
+    told.breakers.note_returned_letters("a.retry", 2, 1_002_000)
     (opened,) = told.look(1)
     why = "its breaker is open: 2 letters came back within 60000 ms"
     assert opened.breakers == [BreakerRecord("a.retry", "open", why, 1_002_000)]
     assert told.look(1) == []
     (half_open,) = told.look(10)
     assert half_open.breakers == [BreakerRecord("a.retry", "half-open", why, 1_002_000)], "since it was tripped first"
-    told.breakers.count_allowed("a.retry", 1_013_000)
-    told.breakers.came_back("a.retry", 2, 1_013_000)
+    told.breakers.admit_to_target("a.retry", 1_013_000)
+    told.breakers.note_returned_letters("a.retry", 2, 1_013_000)
     (again,) = told.look(1)
     assert (again.breakers[0].state, again.breakers[0].since_ms) == ("open", 1_002_000)
     (later,) = told.look(EVERY_S)
