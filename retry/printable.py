@@ -28,6 +28,16 @@ def escape_unprintable(text: str, most: int = _LINE_CHARS_MAX) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
+def escape_lines(text: str) -> str:
+    """Escape unprintable characters in each line of a text, which keeps its line breaks.
+
+    >>> print(escape_lines("a\\x1b\\nb"))
+    a\\x1b
+    b
+    """
+    return "\n".join(escape_unprintable(line) for line in text.split("\n"))
+
+
 def escape_json(encoded: str) -> str:
     """Escape unprintable characters in JSON, which still reads the same; it may have line breaks between its parts.
 

@@ -40,9 +40,9 @@ def break_after_dots(text: str) -> Markup:
     return Markup(".<wbr>").join(text.split("."))
 
 
-def escape_lines(text: str) -> str:
-    """Escape what is not printable in each line of a text that somebody wrote."""
-    return "\n".join(printable.escape_unprintable(line) for line in text.replace("\r\n", "\n").split("\n"))
+def format_lines(text: str) -> str:
+    """Format the lines of a text that somebody wrote: what is not printable is escaped, a line may end as Windows ends it."""
+    return printable.escape_lines(text.replace("\r\n", "\n"))
 
 
 def format_count(value: int | None, *, capped: bool = False) -> str:
@@ -200,7 +200,7 @@ def percent(part: int | None, whole: int | None) -> str:
 
 
 FILTERS = {
-    "dotted": break_after_dots, "visible": format_text, "visible_lines": escape_lines, "number": format_count,
+    "dotted": break_after_dots, "visible": format_text, "visible_lines": format_lines, "number": format_count,
     "duration": duration, "ago": format_age, "format_letters": format_letters,
     "moment": moment, "brief": brief, "minute": format_minute, "percent": percent,
     "picked": format_for_picker, "mark_moments": mark_moments, "unless": hide_text,

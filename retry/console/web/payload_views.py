@@ -10,7 +10,7 @@ import orjson
 
 from retry.clock import iso
 from retry.console.reading.decoders import DecodedText
-from retry.printable import escape_json, escape_unprintable
+from retry.printable import escape_json, escape_lines
 from retry.scheduling.tasks.framed_values import DecodedValue
 
 # What a payload looks like without what it says: names, types and lengths.
@@ -122,7 +122,7 @@ def list_views(value: bytes | None, schema: DecodedValue | None = None, own: Dec
     if len(value) <= WHOLE_BYTES_MAX and (pretty := _pretty(value)) is not None:
         found.append(PayloadView("JSON", pretty))
     part = value if len(value) <= WHOLE_BYTES_MAX else value[:_PART_BYTES]
-    text = escape_each_line(part.decode("utf-8", "backslashreplace"))
+    text = escape_lines(part.decode("utf-8", "backslashreplace"))
     found.append(PayloadView("Text", text, len(part) if len(part) < len(value) else None))
     shown = value[:_HEX_BYTES]
     found.append(PayloadView("Hex", "\n".join(_hex(shown)), len(shown) if len(shown) < len(value) else None))
@@ -131,17 +131,12 @@ def list_views(value: bytes | None, schema: DecodedValue | None = None, own: Dec
 
 def _view_text(name: str, text: bytes) -> PayloadView:
     """Text that may be JSON."""
-    return PayloadView(name, _pretty(text) or escape_each_line(text.decode("utf-8", "backslashreplace")))
+    return PayloadView(name, _pretty(text) or escape_lines(text.decode("utf-8", "backslashreplace")))
 
 
 def build_masked_view(masked: str) -> PayloadView:
     """Build the only view of a value that has some fields masked; `masked` is JSON with line breaks and indentation."""
     return PayloadView("JSON, some fields masked", escape_json(masked))
-
-
-def escape_each_line(text: str) -> str:
-    """Escape what is not printable in each line of a text."""
-    return "\n".join(escape_unprintable(line) for line in text.split("\n"))
 
 
 def format_header(name: str, value: bytes, *, is_known: bool) -> str:

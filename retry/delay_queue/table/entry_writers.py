@@ -167,10 +167,10 @@ class NamedEntries:
         self.superseded, self.cancels = Superseded(db), RememberedCancels(db)
 
     def apply_rows(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
-        low, is_news = self._watermarks.low, self._unfolded.take_change
+        low, take_change = self._watermarks.low, self._unfolded.take_change
         # Below its watermark a lane has no row: with nothing superseded, such a null is our own, read back; cancels have no lane.
         news = [
-            (key, value) for key, value in rows if is_news(key, value)
+            (key, value) for key, value in rows if take_change(key, value)
             and (value is not None or self.superseded.count or key >= low(key[:LANE_BYTES]) or key.startswith(CANCEL))
         ]  # fmt: skip
         return self._apply_rows(news, batch)
