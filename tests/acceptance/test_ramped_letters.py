@@ -103,7 +103,8 @@ def test_a_consumer_that_fails_three_of_ten_stops_the_ramp_and_mended_and_resume
     assert sums(told) == {"put": sent, "sent": sent, "failed": again, "passed": sum(
         step["put"] - step["failed"] for step in told["ramp"]["steps"][: at["step"] - 1]
     )}  # fmt: skip
-    assert 0 < again < sent < letters
+    # The first three letters may be three that fail, so that all that were sent have failed.
+    assert 0 < again <= sent < letters
 
     consumer.mended.set()
     assert deployment.command("actions", "resume", held["action"], "--reason", "mended").returncode == 0
