@@ -130,7 +130,7 @@ class Admission:
         if allowed:
             self._blocked.pop(lane, None)
         elif let_through:
-            self.breakers.unsent(lane.destination)
+            self.breakers.return_probe(lane.destination)
             self.block(lane, Reason.RATE_LIMIT, _USED_UP, now_ms)
         else:
             self.block(lane, Reason.CIRCUIT_BREAKER, why, now_ms)
@@ -140,7 +140,7 @@ class Admission:
         """Whether an entry of a lane that is too old for its topic is sent with the time of now; else it is parked."""
         return lane.destination in self._parked or self._registry.route(lane.topic).renews_timestamps
 
-    def why_not(self, lane: Lane, standing: Mapping[bytes, bytes], now_ms: int) -> str | None:
+    def explain_block(self, lane: Lane, standing: Mapping[bytes, bytes], now_ms: int) -> str | None:
         """Explain why no entry of a lane may go, apart from limits and circuit breakers; None where entries may go."""
         refusal = self._find_blocking_reason(lane, standing, now_ms)
         return refusal[1] if refusal else None
@@ -166,19 +166,19 @@ class Admission:
         with self._lock:
             for bucket in self._buckets(lane):
                 bucket.give_back(entries)
-        self.breakers.unsent(lane.destination)
+        self.breakers.return_probe(lane.destination)
 
     def list_blocked(self, now_ms: int) -> dict[Lane, str]:
         return {lane: why for lane, (_, why, at_ms) in list(self._blocked.items()) if now_ms - at_ms < _BLOCKED_MS}
 
-    def reasons(self, now_ms: int) -> Counter[Reason]:
+    def count_reasons(self, now_ms: int) -> Counter[Reason]:
         return Counter(reason for reason, _, at_ms in list(self._blocked.values()) if now_ms - at_ms < _BLOCKED_MS)
 
-    def doubt(self, now_ms: int) -> None:
+    def note_doubt(self, now_ms: int) -> None:
         """Note that a producer had to be given up after a transaction failed, and nobody knows for whose fault."""
         self._doubts_until_ms = now_ms + _DOUBTS_MS
 
-    def doubts(self, now_ms: int) -> bool:
+    def has_doubts(self, now_ms: int) -> bool:
         return now_ms < self._doubts_until_ms
 
     def note_refused(self, destination: str, why: str, now_ms: int) -> None:

@@ -95,7 +95,7 @@ class TargetCircuitBreakers:
             breaker.probing, breaker.probed_at_ms = True, now_ms
             return _PROBE, breaker.why
 
-    def unsent(self, target: str) -> None:
+    def return_probe(self, target: str) -> None:
         """Note that what was allowed did not go. If it was the probe, the probe is still to be sent."""
         with self._lock:
             if (breaker := self._breakers.get(target)) is not None:
@@ -190,7 +190,7 @@ class HostCircuitBreakers:
     def __init__(self) -> None:
         self._failing: dict[str, _HostBreaker] = {}
 
-    def why_not(self, host: str, now_ms: int) -> str | None:
+    def explain_block(self, host: str, now_ms: int) -> str | None:
         """Explain why nothing may be sent to a host now; None where sending is allowed."""
         breaker = self._failing.get(host)
         if breaker is None or not breaker.until_ms:
@@ -204,11 +204,11 @@ class HostCircuitBreakers:
         breaker = self._failing.get(host)
         return breaker is not None and breaker.until_ms > 0
 
-    def began(self, host: str) -> None:
+    def note_call_begun(self, host: str) -> None:
         if (breaker := self._failing.get(host)) is not None and breaker.until_ms:
             breaker.probing = True
 
-    def unbegun(self, host: str) -> None:
+    def return_probe(self, host: str) -> None:
         if (breaker := self._failing.get(host)) is not None:
             breaker.probing = False
 

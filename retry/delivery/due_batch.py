@@ -35,10 +35,10 @@ def select_due_batch(
       limited: takes blocks of which less than the whole may go, unless entries of the same letters without a block have been due
         for longer: these have the first turn.
     """
-    due = [prefix for prefix in table.due_lanes(now_ms) if prefix not in entry_keys.UNDELIVERED]
+    due = [prefix for prefix in table.find_due_lanes(now_ms) if prefix not in entry_keys.UNDELIVERED]
     if not due:
         return []
-    coming = [prefix for prefix in table.due_lanes(now_ms + _SOON_MS) if prefix not in entry_keys.UNDELIVERED]
+    coming = [prefix for prefix in table.find_due_lanes(now_ms + _SOON_MS) if prefix not in entry_keys.UNDELIVERED]
     soon = {lane.team for prefix in coming if (lane := find_lane(table, admission, prefix))}
     lanes: dict[str, list[bytes]] = {}
     for prefix in due:

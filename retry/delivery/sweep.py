@@ -212,7 +212,7 @@ def deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBa
     except TransactionFailed:
         # Whoever opens the shards again shall know whom not to send to, or find out.
         admission.probe_targets({e.destination for shard in shards for e in shard.batch.entries})
-        admission.doubt(context.now_ms)
+        admission.note_doubt(context.now_ms)
         raise
 
 
@@ -254,14 +254,14 @@ def _everything(shard: ShardBatch, context: SweepContext) -> ShardBatch:
         return shard
     find_refused = partial(limits.find_refused, may_compress=True)
     refused = find_refused_entries(batch.entries, find_refused, context.now_ms)
-    skipped = batch.skipped_runs(context.now_ms) if refused else ()
+    skipped = batch.find_skipped_runs(context.now_ms) if refused else ()
     return shard.set_aside({n: why for n, why in refused.items() if n not in skipped}, context)
 
 
 def _without_refused(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch] | None:
     """Try the rows of targets that refuse nothing, and defer single entries that were refused; None where nothing was."""
     admission, now_ms = context.admission, context.now_ms
-    unsent = [shard.batch.unsent(now_ms) for shard in shards]
+    unsent = [shard.batch.list_unpublished(now_ms) for shard in shards]
     tried = [(at, n) for at, shard in enumerate(shards) for n in range(len(shard.batch.rows)) if n not in unsent[at]]
     anchor = None
     if tried:
@@ -296,7 +296,8 @@ _STRATEGIES = (_without_refused, _only_deferred)
 def _commit_shards(shards: list[ShardBatch], context: SweepContext) -> list[ShardBatch]:
     writer, admission, now_ms, codec = context
     shards = [
-        shard._replace(replacements=shard.batch.replacements(now_ms, codec, partial(is_taken, shard.table))) for shard in shards
+        shard._replace(replacements=shard.batch.make_replacements(now_ms, codec, partial(is_taken, shard.table)))
+        for shard in shards
     ]
     published = list(chain.from_iterable(_list_published(shard.batch, now_ms) for shard in shards))
     writer.begin()
@@ -306,7 +307,7 @@ def _commit_shards(shards: list[ShardBatch], context: SweepContext) -> list[Shar
         rows += [{"key": key, "value": value} for key, value in shard.replacements]
         rows += [{"key": key, "value": value} for key, value in shard.batch.list_nulls()]
         writer.write(*shard.changelog, rows)
-    if admission.doubts(now_ms):
+    if admission.has_doubts(now_ms):
         # The coordinator has a transaction then, which can be undone, before a target is refused.
         writer.await_arrival(_ANCHORED_S)
     records, partitions = list_published(published)
@@ -317,7 +318,7 @@ def _commit_shards(shards: list[ShardBatch], context: SweepContext) -> list[Shar
 
 
 def _list_published(batch: TransactionBatch, now_ms: int) -> list[Entry]:
-    unsent = batch.unsent(now_ms)
+    unsent = batch.list_unpublished(now_ms)
     return [e for n, e in enumerate(batch.entries) if n not in unsent] if unsent else batch.entries
 
 
@@ -346,7 +347,7 @@ def finish_sweep(shard: ShardBatch, context: SweepContext) -> SweepResult:
         shard.table.delete_rows(batch.list_ended(), shard.replacements)
     else:
         shard.forget(batch.list_ended(), shard.replacements)
-    unsent = batch.unsent(now_ms)
+    unsent = batch.list_unpublished(now_ms)
     sent = batch if not unsent else batch.select([n for n in range(len(batch.rows)) if n not in unsent], {})
     admission.note_delivered({entry.destination for entry in sent.entries})
     give_back(admission, shard.left + [batch.rows[n] for n in sorted(unsent)])

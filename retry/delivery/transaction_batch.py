@@ -92,16 +92,16 @@ class TransactionBatch(NamedTuple):
     def named_keys(self) -> list[bytes]:
         return [key for key, _ in self.rows if key[0] == NAMED] if _any_named(self.entries) else []
 
-    def skipped_runs(self, now_ms: int) -> set[int]:
+    def find_skipped_runs(self, now_ms: int) -> set[int]:
         """Find runs that were missed and are not made up for: nothing is published, and the next one is put."""
         due_at_ms, rows = entry_keys.due_at_ms, self.rows
         return {n for n, plan in self.recurring() if is_passed_over(plan, due_at_ms(rows[n][0]), now_ms)}
 
-    def unsent(self, now_ms: int) -> set[int]:
+    def list_unpublished(self, now_ms: int) -> set[int]:
         """List the positions of rows that end in the changelog without being published: deferred ones and skipped runs."""
-        return self.deferred.keys() | self.skipped_runs(now_ms)
+        return self.deferred.keys() | self.find_skipped_runs(now_ms)
 
-    def replacements(self, now_ms: int, codec: EnvelopeCodec, is_taken: Callable[[bytes], bool]) -> list[DueRow]:
+    def make_replacements(self, now_ms: int, codec: EnvelopeCodec, is_taken: Callable[[bytes], bool]) -> list[DueRow]:
         """Make the rows that replace others: deferred entries with a later due time, and the next runs of recurring entries.
 
         Letters with the same coordinates, which returned ones may have, stay apart by their due times: these keep their

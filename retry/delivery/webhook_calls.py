@@ -190,12 +190,12 @@ def _begin_due(
     """Begin what may begin, and return what is due and cannot be opened."""
     pending: set[bytes] | None = None
     unopened: list[DueRow] = []
-    for prefix in table.due_lanes(now_ms):
+    for prefix in table.find_due_lanes(now_ms):
         if prefix[0] != entry_keys.NAMED or prefix in entry_keys.UNDELIVERED:
             continue
         if (lane := find_lane(table, admission, prefix)) is None or not lane.calls:
             continue
-        if (why := calls.why_not(lane.team, lane.destination, now_ms)) is not None:
+        if (why := calls.explain_block(lane.team, lane.destination, now_ms)) is not None:
             if why is not BUSY:
                 admission.block(lane, Reason.RATE_LIMIT if why is LOOKUPS else Reason.CIRCUIT_BREAKER, why, now_ms)
             continue

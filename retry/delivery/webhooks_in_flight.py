@@ -72,10 +72,10 @@ class WebhooksInFlight:
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving = False
 
-    def why_not(self, team: str, host: str, now_ms: int) -> str | None:
+    def explain_block(self, team: str, host: str, now_ms: int) -> str | None:
         """Explain why no call of a team to a host may begin now; None where a call may begin."""
         with self._lock:
-            if (why := self._hosts.why_not(host, now_ms)) is not None:
+            if (why := self._hosts.explain_block(host, now_ms)) is not None:
                 return why
             if self._room(team, host) < 1:
                 return BUSY
@@ -104,9 +104,9 @@ class WebhooksInFlight:
         with self._lock:
             for key, entry in entries:
                 host, team = entry.destination, entry.team
-                if self._leaving or self._hosts.why_not(host, now_ms) is not None or self._room(team, host) < 1:
+                if self._leaving or self._hosts.explain_block(host, now_ms) is not None or self._room(team, host) < 1:
                     break
-                self._hosts.began(host)
+                self._hosts.note_call_begun(host)
                 self._in_flight.setdefault(partition, set()).add(key)
                 self._of_host[host] += 1
                 self._of_team[team] += 1
@@ -140,7 +140,7 @@ class WebhooksInFlight:
     def _note_answer(self, partition: int, key: bytes, entry: Named, answer: Answer | None) -> None:
         host, now_ms = entry.destination, clock.wall_ms()
         if answer is None:
-            self._hosts.unbegun(host)
+            self._hosts.return_probe(host)
             return
         if answer.blames_host:
             self._hosts.note_failure(host, now_ms, answer.retry_after_ms)

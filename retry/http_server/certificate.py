@@ -63,7 +63,7 @@ class Certificate:
     def current(self) -> ssl.SSLContext:
         return self._pair.current()
 
-    def demand_usable(self) -> None:
+    def check_usable(self) -> None:
         """Check that a process which starts now could use both files; raises SettingsInvalid as when this object was made."""
         (of_certificate, of_key), (certificate, key) = self._settings, self._files
         Certificate(of_certificate, certificate, of_key, key)

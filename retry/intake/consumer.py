@@ -274,7 +274,7 @@ class LetterConsumer:
         # positions that is asked for then.
         self._positions.await_current()
         self._topic_ids = dict(topic_ids)
-        bounds = self._log.bounds_of(committed)
+        bounds = self._log.fetch_partition_bounds(committed)
         starts = {
             partition: self._positions.find_start(partition, topic_ids[partition[0]], offset, bounds[partition])
             for partition, offset in committed.items()
@@ -307,7 +307,7 @@ class LetterConsumer:
     def _open_producer(self, name: str) -> TransactionalProducer:
         """A producer that has fenced its own past, however long the brokers take to answer."""
         while True:
-            writer = self._log.writer(name)
+            writer = self._log.make_producer(name)
             try:
                 writer.open()
                 return writer

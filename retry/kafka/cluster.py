@@ -29,14 +29,14 @@ class KafkaCluster:
     def __init__(self, settings: Settings, admin: AdminClient, instance: str, changelog: ChangelogIdentity) -> None:
         self._settings, self._admin, self._instance, self._changelog = settings, admin, instance, changelog
 
-    def writer(self, name: str, *, compressing: bool = False) -> KafkaTransactionalProducer:
+    def make_producer(self, name: str, *, compressing: bool = False) -> KafkaTransactionalProducer:
         # Intake writes to the service's own topics alone.
         config = client_config.build_producer_config(
             self._settings, f"{self._settings.app_id}-{name}", "lz4" if name.startswith("intake-") else "none"
         )
         return KafkaTransactionalProducer(client_config.add_gzip(config) if compressing else config)
 
-    def follower(self) -> KafkaPartitionReader:
+    def make_reader(self) -> KafkaPartitionReader:
         return KafkaPartitionReader(client_config.build_reader_config(self._settings))
 
     def join_group(
@@ -58,7 +58,7 @@ class KafkaCluster:
         starts, ends = offset_ranges.find_starts(self._admin, topic, numbers), offset_ranges.ends(self._admin, topic, numbers)
         return {n: OffsetBounds(starts[n], ends[n]) for n in numbers}
 
-    def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
+    def fetch_partition_bounds(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
         asked = list(partitions)
         starts, ends = offset_ranges.find_first_offsets(self._admin, asked), offset_ranges.find_end_offsets(self._admin, asked)
         return {each: OffsetBounds(starts[each], ends[each]) for each in asked if each in starts and each in ends}

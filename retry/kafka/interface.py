@@ -110,13 +110,13 @@ class GroupMember(Protocol):
 class Log(Protocol):
     """Topics with transactions and consumer groups, as one worker reaches them."""
 
-    def writer(self, name: str, *, compressing: bool = False) -> TransactionalProducer:
+    def make_producer(self, name: str, *, compressing: bool = False) -> TransactionalProducer:
         """Make a producer of this deployment whose transactional id ends in `name`; return the producer before it is opened.
 
         A `compressing` one is for records that their topics take only compressed.
         """
 
-    def follower(self) -> PartitionReader:
+    def make_reader(self) -> PartitionReader:
         """Make a reader of partitions that belongs to no consumer group."""
 
     def join_group(
@@ -133,5 +133,5 @@ class Log(Protocol):
     def fetch_bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         """Ask where some partitions of a topic begin and end now."""
 
-    def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
+    def fetch_partition_bounds(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
         """Ask where partitions of several topics begin and end; without those that no broker answers for in a few seconds."""

@@ -87,8 +87,8 @@ class BatchSizeLimits:
         self._bytes_max: dict[str, int] = {}
         self._queued: dict[str, int] = {}
 
-    def has_limits(self) -> bool:
-        """Whether any topic has a limit; a transaction begins, and nothing is queued."""
+    def begin_batch(self) -> bool:
+        """Note that a transaction begins, with nothing queued; returns whether any topic has a limit."""
         self._queued.clear()
         return bool(self._bytes_max)
 

@@ -212,7 +212,7 @@ class Rehearsal:
     def _publish(self, records: list[RehearsedRecord], answers: _Answers) -> bool:
         """Queue them up to the first that is not taken; whether the transaction had failed before that one."""
         produce: Any = self._client.produce
-        limited = self._limits.has_limits()
+        limited = self._limits.begin_batch()
         for n, e, partition in records:
             stamp = self._now_ms if e.timestamp_ms is None else min(e.timestamp_ms, self._now_ms)
             if limited and self._limits.queue_entry(e):

@@ -55,7 +55,7 @@ Prove = Callable[[Iterable[int]], tuple[list[TopicPartition], object]]
 
 
 class Make(Protocol):
-    """Makes a producer; see `retry.kafka.interface.Log.writer`."""
+    """Makes a producer; see `retry.kafka.interface.Log.make_producer`."""
 
     def __call__(self, name: str, *, compressing: bool = False) -> TransactionalProducer: ...
 

@@ -107,7 +107,7 @@ class KafkaTransactionalProducer:
         Timestamps are no later than `now_ms`, since brokers refuse those from the future.
         """
         produce: Any = self._producer.produce
-        limited = self._batch_limits.has_limits()
+        limited = self._batch_limits.begin_batch()
         self._queued += len(entries)
         for e, partition in zip(entries, _ANY if partitions is None else partitions, strict=False):
             stamp = e.timestamp_ms

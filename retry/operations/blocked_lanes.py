@@ -18,7 +18,7 @@ WhyBlocked = Callable[[Lane], str | None]
 def build_policy_check(registry: Registry, own: TopicNames, probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
     """Return a check for lanes of retries: a pause, the policy file's allow-list, or a closed target blocks them."""
     admission = Admission(registry, {own.parked, own.discarded}, probe.find_closed, lambda: 1.0)
-    return lambda lane: admission.why_not(lane, controls, clock.wall_ms())
+    return lambda lane: admission.explain_block(lane, controls, clock.wall_ms())
 
 
 def build_control_check(probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:

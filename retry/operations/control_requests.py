@@ -114,7 +114,7 @@ class ShardNumbers:
         """
         return self._clock.now_ms()
 
-    def follower(self) -> KafkaPartitionReader:
+    def make_reader(self) -> KafkaPartitionReader:
         """Begin to follow each partition from where it ends now."""
         ends = offset_ranges.ends(self.admin, self.topic, range(self.count))
         reader = KafkaPartitionReader(client_config.build_reader_config(self.settings))
@@ -152,7 +152,7 @@ class ShardNumbers:
 
     def follow_answers(self, key: bytes) -> Answers:
         """Follow answers to a control record that is about to be put into the changelog."""
-        return Answers(self.follower(), key)
+        return Answers(self.make_reader(), key)
 
 
 class Answers:

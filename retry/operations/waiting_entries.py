@@ -93,7 +93,7 @@ def iterate_entries(table: Table, codec: EnvelopeCodec = PLAIN) -> Iterator[tupl
 
 def iterate_waiting(table: Table, after: bytes, codec: EnvelopeCodec = PLAIN) -> Iterator[tuple[bytes, Source, Entry]]:
     """Read waiting entries in due order, each with its place in that order; only those behind the place `after`."""
-    lanes = (_in_due_order(_of_lane(table, lane, lane + after[:_DUE_BYTES])) for lane in table.lanes())
+    lanes = (_in_due_order(_of_lane(table, lane, lane + after[:_DUE_BYTES])) for lane in table.list_lanes())
     rows = merge(*lanes, _iterate_behind(table), key=lambda row: row[0][LANE_BYTES:])
     for key, envelope in rows:
         if key[LANE_BYTES:] > after:
@@ -102,7 +102,7 @@ def iterate_waiting(table: Table, after: bytes, codec: EnvelopeCodec = PLAIN) ->
 
 def find(table: Table, wanted: Source, codec: EnvelopeCodec = PLAIN) -> Entry | None:
     """Find the entry that was made from a letter and is due at that moment."""
-    for lane in table.lanes():
+    for lane in table.list_lanes():
         for cursor, key, envelope in _of_lane(table, lane, entry_keys.build_due_bound(wanted.due_at_ms, lane)):
             if due_at_ms(cursor) >= wanted.due_at_ms + WITHIN_MS:
                 break
@@ -127,7 +127,7 @@ def find_entry(table: Table, topic: str, partition: int, offset: int, codec: Env
     Where the topic was deleted and made anew, several letters have these coordinates; this is the newest one.
     """
     stem, found = entry_keys.build_key_stem(topic, partition), list[tuple[bytes, bytes, bytes | None]]()
-    for lane in table.lanes():
+    for lane in table.list_lanes():
         first = table.scan_entries(lane, 1)
         if not first or lane_of(first[0][0]) != lane or (lane not in HELD_LANES and read_source(first[0][1]).topic != topic):
             continue

@@ -143,7 +143,7 @@ class Metrics:
 
     def tell_back(self, back: Mapping[Retry, int], now_ms: int) -> None:
         """Count letters that came back, by the retry that failed."""
-        self._window.back(back, now_ms)
+        self._window.count_returned(back, now_ms)
         for key, letters in sum_by_label(back):
             self._back.labels(*key).inc(letters)
 

@@ -67,7 +67,7 @@ class Window:
     def count_sent(self, retries: Mapping[Retry, int], now_ms: int) -> None:
         self._count_retries(retries, 0, now_ms)
 
-    def back(self, retries: Mapping[Retry, int], now_ms: int) -> None:
+    def count_returned(self, retries: Mapping[Retry, int], now_ms: int) -> None:
         """Count letters that were taken in again, by the retry that failed."""
         self._count_retries(retries, 1, now_ms)
 

@@ -105,11 +105,11 @@ class MemoryTable:
         if self.corrupt:
             raise TableUnreadable("corrupt, as the test made it")
 
-    def lanes(self) -> list[bytes]:
+    def list_lanes(self) -> list[bytes]:
         return sorted({key[:LANE_BYTES] for key in self._between(FIRST_KEY, END_KEY)})
 
-    def due_lanes(self, now_ms: int) -> list[bytes]:
-        first = {lane: next(iter(self._between(lane, build_due_bound(now_ms + 1, lane))), None) for lane in self.lanes()}
+    def find_due_lanes(self, now_ms: int) -> list[bytes]:
+        first = {lane: next(iter(self._between(lane, build_due_bound(now_ms + 1, lane))), None) for lane in self.list_lanes()}
         return sorted((lane for lane, key in first.items() if key), key=lambda lane: (first[lane] or b"")[LANE_BYTES:])
 
     def find_due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
@@ -182,9 +182,9 @@ class MemoryTable:
         due = sorted(due_at_ms(key) for key in self._between(FIRST_KEY, END_KEY) for _ in range(blocks.count_entries(key)))
         return DueEstimate(due[0] if due and due[0] <= until_ms[-1] else None, [bisect_right(due, until) for until in until_ms])
 
-    def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+    def list_first_entries(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         self._check_readable()
-        rows = (self._first_rows(lane, build_lane_end(lane), rows_max, bytes_max) for lane in self.lanes())
+        rows = (self._first_rows(lane, build_lane_end(lane), rows_max, bytes_max) for lane in self.list_lanes())
         return [row[1:] for of_lane in rows for row in interface.list_entries(of_lane)[:rows_max]]
 
     def page_behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:

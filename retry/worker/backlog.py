@@ -57,7 +57,7 @@ class BacklogGauges:
         oldest_ms: dict[str, int] = {}
         shards = self._shards()
         for shard in shards:
-            lanes = len(shard.table.lanes()) or 1
+            lanes = len(shard.table.list_lanes()) or 1
             try:
                 for topic, stamp_ms in _read_timestamps(shard, min(_LANE_ROWS, 1 + _ROWS_MAX // len(shards) // lanes)):
                     oldest_ms[topic] = min(stamp_ms, oldest_ms.get(topic, stamp_ms))
@@ -87,7 +87,7 @@ class BacklogGauges:
 
 
 def _read_timestamps(shard: Shard, rows_max: int) -> Iterable[tuple[str, int]]:
-    for key, envelope in shard.earliest(rows_max, _LANE_BYTES):
+    for key, envelope in shard.list_first_entries(rows_max, _LANE_BYTES):
         # What has a name came in by another entry source.
         if key[0] == NAMED:
             continue

@@ -148,7 +148,7 @@ class Engine:
 
     def _to_sweep(self, now_ms: int) -> list[Shard]:
         """Shards in which something may be to be done, those first that were swept longest ago; a glance costs microseconds."""
-        found = [shard for shard in self.list_open_shards() if not self._must_rest(shard) and not shard.idle(now_ms)]
+        found = [shard for shard in self.list_open_shards() if not self._must_rest(shard) and not shard.is_idle(now_ms)]
         return sorted(found, key=lambda shard: shard.progress.last_sweep)
 
     def sweep_and_rest(self) -> float:
@@ -261,7 +261,8 @@ class Engine:
         return [*opening, *phases, *stopped, *self.watchdog.list_blocked()]
 
     def _reasons(self) -> Counter[Reason]:
-        found = Counter(held.reason for held in self._not_ready()) + self._shards.shard_context.admission.reasons(clock.wall_ms())
+        admission = self._shards.shard_context.admission
+        found = Counter(held.reason for held in self._not_ready()) + admission.count_reasons(clock.wall_ms())
         found[Reason.SEALED] = sum(bool(shard.moves.held.why) for shard in self.list_open_shards())
         found[Reason.REFUSED_LETTERS] = len(worker_status.count_refused_letters(self._refused_letters()))
         found[Reason.SLOW_LINK] = sum(bool(pace.describe_slowness()) for pace in self._paces())

@@ -242,7 +242,7 @@ def test_a_null_waits_where_nothing_is_delivered_from_until_it_was_followed(shar
     shard.finish()
     assert len(shard.sweep(NOW_MS)) == 1
     assert not shard.step()
-    assert shard.table.due_lanes(NOW_MS) == []
+    assert shard.table.find_due_lanes(NOW_MS) == []
 
 
 def test_a_null_that_comes_while_others_are_followed_has_its_turn(shard: Shard) -> None:

@@ -44,7 +44,7 @@ class Place:
 
     def writer(self, name: str) -> Any:
         """A producer, opened."""
-        writer = self.log.writer(name)
+        writer = self.log.make_producer(name)
         writer.open(_PATIENT_S)
         return writer
 
@@ -181,7 +181,7 @@ def test_bounds_count_records_that_are_undecided(place: Place) -> None:
 
 def test_a_follower_tells_records_and_the_end(place: Place) -> None:
     place.wrote(b"1", b"2")
-    follower = place.log.follower()
+    follower = place.log.make_reader()
     follower.follow_partition(place.topic, 0, 0)
     assert read_until(follower, 3) == [b"1", b"2"]
     place.wrote(b"3")
@@ -197,7 +197,7 @@ def test_a_restore_that_an_open_transaction_holds_up_lets_the_next_begin(place: 
     place.begun(writer, b"9")
     expected = {0: OffsetBounds(0, 3), 1: OffsetBounds(0, 8)}
     await_that("it is there", lambda: place.log.fetch_bounds(place.topic, [0, 1]) == expected)
-    queue, unused, values = RestoreQueue(place.log.follower(), place.topic), cast(Any, None), set[bytes | None]()
+    queue, unused, values = RestoreQueue(place.log.make_reader(), place.topic), cast(Any, None), set[bytes | None]()
     for partition, bounds in place.log.fetch_bounds(place.topic, [0, 1]).items():
         shard = Shard(ChangelogPartition(place.topic, partition), MemoryTable(), unused, bounds.end)
         queue.add_shard(partition, shard)
@@ -216,7 +216,7 @@ def test_a_restore_that_an_open_transaction_holds_up_lets_the_next_begin(place: 
 
 def test_a_follower_begins_where_it_is_told(place: Place) -> None:
     place.wrote(b"1", b"2", b"3")
-    follower = place.log.follower()
+    follower = place.log.make_reader()
     follower.follow_partition(place.topic, 0, 1)
     assert read_until(follower, 4) == [b"2", b"3"]
     follower.unfollow_partition(place.topic, 0)
@@ -231,7 +231,7 @@ def test_a_follower_stops_at_a_transaction_that_is_open_whoever_began_it(place: 
     # Arrived for sure: a commit of another producer lies behind it.
     await_that("it is there", lambda: place.log.fetch_bounds(place.topic, [0])[0].end == 1)
     place.wrote(b"behind")
-    follower = place.log.follower()
+    follower = place.log.make_reader()
     follower.follow_partition(place.topic, 0, 0)
     assert read_until(follower, 0) == []
     slow.abort()
@@ -284,7 +284,7 @@ def test_a_member_that_knows_the_leader_epoch_begins_no_later_than_that_epoch_en
 def test_bounds_of_several_topics_are_told_at_once(place: Place) -> None:
     place.wrote(b"1", b"2")
     places = {(place.topic, 0): OffsetBounds(0, 3), (place.topic, 1): OffsetBounds(0, 0)}
-    await_that("they are told", lambda: place.log.bounds_of(places) == places)
+    await_that("they are told", lambda: place.log.fetch_partition_bounds(places) == places)
 
 
 def test_a_record_with_more_headers_than_a_client_reads_back_is_told_from_one_without(place: Place) -> None:

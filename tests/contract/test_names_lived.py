@@ -122,7 +122,8 @@ def lived(path: Path | None, seed: int) -> None:
             assert count.pop(b"%b/%d" % (name, version), 0) in ((runs,) if version == max(versions) else range(runs + 1))
     assert not count
     assert Counter(service.delivered("copies")) == Counter(service.delivered())
-    assert (service.live(), service.table.waiting, service.table.list_superseded(ALL), service.table.lanes()) == ({}, 0, [], [])
+    table = service.table
+    assert (service.live(), table.waiting, table.list_superseded(ALL), table.list_lanes()) == ({}, 0, [], [])
     service.table.close()
 
 

@@ -28,5 +28,5 @@ def test_those_that_were_put_and_not_deleted_since(told: list[tuple[bytes, bool]
             db.write(batch)
             if flushed and n == len(told) // 2:
                 db.flush()
-        assert db.there(asked) == sorted(model & set(asked))
+        assert db.find_present(asked) == sorted(model & set(asked))
         db.close()

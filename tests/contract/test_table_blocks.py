@@ -43,7 +43,7 @@ def test_its_entries_are_there_one_by_one(table: Table) -> None:
     block = block_of(20)
     fold(table, block)
     rows = dict(blocks.list_rows(*block))
-    assert (everything(table), table.waiting, table.lanes()) == (rows, 20, [BLOCKS])
+    assert (everything(table), table.waiting, table.list_lanes()) == (rows, 20, [BLOCKS])
     assert {key: table.get(key) for key in rows} == rows
     assert table.get(keys_of(block_of(20, first=7_000))[0]) is None
     assert table.find_blocks([*rows, *keys_of(block_of(3, first=100))]) == [block]
@@ -52,7 +52,7 @@ def test_its_entries_are_there_one_by_one(table: Table) -> None:
 def test_it_is_due_as_a_whole_with_the_last_of_its_entries(table: Table) -> None:
     first, second = block_of(20), block_of(5, due_ms=NOW_MS + 1_000)
     fold(table, first, second)
-    assert (table.due_lanes(NOW_MS + 18), table.due_lanes(NOW_MS + 19)) == ([], [BLOCKS])
+    assert (table.find_due_lanes(NOW_MS + 18), table.find_due_lanes(NOW_MS + 19)) == ([], [BLOCKS])
     assert table.find_due(NOW_MS + 18, ALL, ALL, BLOCKS) == []
     assert table.find_due(NOW_MS + 19, 1, ALL, BLOCKS) == [first]
     assert table.find_due(FAR_MS, 20, ALL, BLOCKS) == [first]
@@ -282,7 +282,7 @@ class Life:
         self._gone(keys)
 
     def sweep(self) -> None:
-        for lane in self.table.due_lanes(FAR_MS):
+        for lane in self.table.find_due_lanes(FAR_MS):
             rows = self.table.find_due(FAR_MS, self.random.randint(1, 8), ALL, lane)
             if lane == BLOCKS and self.random.random() < 0.3:
                 self.log += blocks.split_blocks(rows, ())

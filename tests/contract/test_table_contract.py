@@ -260,7 +260,7 @@ def test_controls_stand_until_they_are_deleted(table: Table) -> None:
 def test_controls_are_no_entries(table: Table) -> None:
     table.apply_records([(PAUSE, STANDS)], 1, NOW_MS)
     entries = table.scan_entries(b"", ALL)
-    assert (table.waiting, table.lanes(), table.due_lanes(1 << 62), entries, table.next_offset) == (0, [], [], [], 1)
+    assert (table.waiting, table.list_lanes(), table.find_due_lanes(1 << 62), entries, table.next_offset) == (0, [], [], [], 1)
 
 
 def test_controls_survive_a_table_that_is_opened_again(tmp_path: Path) -> None:
@@ -461,21 +461,21 @@ class Fold(RuleBasedStateMachine):
         assert self.table.find_due(now_ms, rows_max, bytes_max, of) == expected
         self.batch[of] = [found for found, _ in expected]
         if not expected:
-            assert of not in self.table.due_lanes(now_ms)
+            assert of not in self.table.find_due_lanes(now_ms)
 
     @rule(now_ms=_DUE)
     def look_for_lanes(self, now_ms: int) -> None:
         oldest: dict[bytes, bytes] = {}
         for found in sorted(self.heads(), reverse=True):
             oldest[entry_keys.lane_of(found)] = found[entry_keys.LANE_BYTES :]
-        named = self.table.due_lanes(now_ms)
+        named = self.table.find_due_lanes(now_ms)
         due = {of for of, first in oldest.items() if first < entry_keys.build_due_bound(now_ms + 1, b"")}
         assert due <= set(named)
-        assert set(oldest) <= set(self.table.lanes())
+        assert set(oldest) <= set(self.table.list_lanes())
         for of in set(named) - due:  # One look, and it is not named again.
             assert self.table.find_due(now_ms, ALL, ALL, of) == []
             self.batch.pop(of, None)
-        assert set(self.table.due_lanes(now_ms)) == due
+        assert set(self.table.find_due_lanes(now_ms)) == due
 
     @rule(of=st.sets(st.sampled_from(_LANES)), back=st.booleans())
     def forget(self, of: set[bytes], back: bool) -> None:

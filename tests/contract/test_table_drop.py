@@ -64,7 +64,7 @@ def held(table: Table) -> list[bytes]:
 def swept(table: Table, now_ms: int) -> list[int]:
     """Offsets of letters in the order in which they go out, one batch after another."""
     found: list[int] = []
-    while batch := [key for lane in table.due_lanes(now_ms) for key, _ in table.find_due(now_ms, ALL, ALL, lane)]:
+    while batch := [key for lane in table.find_due_lanes(now_ms) for key, _ in table.find_due(now_ms, ALL, ALL, lane)]:
         table.delete_scanned_rows(batch)
         table.apply_records([(key, None) for key in batch], table.next_offset + len(batch), NOW_MS)
         found += [entry_keys.read_source(key).offset for key in batch]

@@ -30,21 +30,21 @@ def deliver(table: Table, now_ms: int, *of: bytes, rows_max: int = ALL) -> list[
 
 
 def test_lanes_are_those_that_have_entries(table: Table) -> None:
-    assert table.lanes() == []
+    assert table.list_lanes() == []
     put(table, A, 100)
     put(table, B, 200)
     table.apply_records([(ordered_key(50, 0), b"")], 3, NOW_MS)
-    assert sorted(table.lanes()) == sorted([A, B, lane(0, ordered=True)])
+    assert sorted(table.list_lanes()) == sorted([A, B, lane(0, ordered=True)])
     assert deliver(table, 150, A) == [100]
     assert due(table, A, 150) == []
-    assert sorted(table.lanes()) == sorted([B, lane(0, ordered=True)])
+    assert sorted(table.list_lanes()) == sorted([B, lane(0, ordered=True)])
 
 
 def test_due_lanes_come_in_the_order_of_what_is_oldest_in_them(table: Table) -> None:
     put(table, A, 200, 500)
     put(table, B, 300, 100)
     put(table, C, 400)
-    assert [table.due_lanes(now_ms) for now_ms in (99, 100, 200, 400)] == [[], [B], [B, A], [B, A, C]]
+    assert [table.find_due_lanes(now_ms) for now_ms in (99, 100, 200, 400)] == [[], [B], [B, A], [B, A, C]]
 
 
 def test_a_lane_with_nothing_due_is_named_again_when_its_next_row_is_due(table: Table) -> None:
@@ -52,7 +52,7 @@ def test_a_lane_with_nothing_due_is_named_again_when_its_next_row_is_due(table: 
     put(table, B, 100)
     assert sorted(deliver(table, 1_000, A, B)) == [100, 100]
     assert [due(table, each, 1_000) for each in (A, B)] == [[], []]
-    assert [table.due_lanes(now_ms) for now_ms in (1_000, 4_999, 5_000)] == [[], [], [A]]
+    assert [table.find_due_lanes(now_ms) for now_ms in (1_000, 4_999, 5_000)] == [[], [], [A]]
 
 
 @pytest.mark.parametrize("late", [50, 100, 900])
@@ -61,7 +61,7 @@ def test_a_lane_is_named_again_when_something_is_put_below_what_was_scanned(tabl
     assert deliver(table, 1_000, A) == [100]
     assert due(table, A, 1_000) == []
     put(table, A, late)
-    assert (table.due_lanes(late - 1), table.due_lanes(1_000)) == ([], [A])
+    assert (table.find_due_lanes(late - 1), table.find_due_lanes(1_000)) == ([], [A])
     assert due(table, A, 1_000) == [late]
 
 
@@ -69,10 +69,10 @@ def test_a_lane_whose_due_rows_were_deleted_is_named_until_one_look(table: Table
     put(table, A, 100, 5_000)
     table.apply_records([(plain_key(100, lane=A), None)], 3, NOW_MS)
     assert due(table, A, 1_000) == []
-    assert [table.due_lanes(now_ms) for now_ms in (1_000, 4_999, 5_000)] == [[], [], [A]]
+    assert [table.find_due_lanes(now_ms) for now_ms in (1_000, 4_999, 5_000)] == [[], [], [A]]
     table.apply_records([(plain_key(5_000, lane=A), None)], 4, NOW_MS)
     assert due(table, A, 6_000) == []
-    assert (table.lanes(), table.due_lanes(1 << 62)) == ([], [])
+    assert (table.list_lanes(), table.find_due_lanes(1 << 62)) == ([], [])
 
 
 def test_the_look_at_one_lane_leaves_the_others_as_they_are(table: Table) -> None:
@@ -108,7 +108,7 @@ def test_of_several_lanes_that_were_looked_at_only_one_may_be_delivered(table: T
     batch, _ = (table.find_due(1_000, ALL, ALL, each) for each in (A, B))
     table.delete_scanned_rows([key for key, _ in batch])
     assert (due(table, A, 1_000), due(table, B, 1_000), table.waiting) == ([], [200], 1)
-    assert table.due_lanes(1_000) == [B]
+    assert table.find_due_lanes(1_000) == [B]
 
 
 def test_entries_of_one_due_time_and_letter_in_two_lanes_are_two(table: Table) -> None:
@@ -154,8 +154,8 @@ def test_a_thousand_lanes_with_nothing_due_are_not_looked_into(tmp_path: Path, m
         return scan(start, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(table._db, "scan", watched)
-    assert (len(table.lanes()), table.due_lanes(9_999), looks) == (1_000, [], [])
-    assert table.due_lanes(10_001) == [lane(0), lane(1)]
-    assert deliver(table, 10_001, *table.due_lanes(10_001)) == [10_000, 10_001]
-    assert (len(looks), table.due_lanes(10_001), len(table.lanes())) == (2, [], 998)
+    assert (len(table.list_lanes()), table.find_due_lanes(9_999), looks) == (1_000, [], [])
+    assert table.find_due_lanes(10_001) == [lane(0), lane(1)]
+    assert deliver(table, 10_001, *table.find_due_lanes(10_001)) == [10_000, 10_001]
+    assert (len(looks), table.find_due_lanes(10_001), len(table.list_lanes())) == (2, [], 998)
     table.close()

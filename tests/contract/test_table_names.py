@@ -69,7 +69,7 @@ def shows(table: Table, live: dict[bytes, bytes]) -> None:
 def test_the_greatest_version_counts_in_whatever_order_they_are_told(table: Table, order: tuple[bytes, ...]) -> None:
     put(table, *order)
     assert (due(table), table.waiting, table.list_superseded(ALL)) == ([THIRD], 1, [FIRST, SECOND])
-    assert table.lanes() == table.due_lanes(200) == [LANE]
+    assert table.list_lanes() == table.find_due_lanes(200) == [LANE]
     assert table.get(FIRST) is None, "it does not wait"
 
 
@@ -82,7 +82,7 @@ def test_of_one_version_the_latest_due_time_counts(table: Table) -> None:
 @pytest.mark.parametrize("order", permutations([(FIRST, b"1"), (SECOND, b"2"), CANCEL]))
 def test_a_cancel_ends_all_before_it_and_itself(table: Table, order: tuple[ChangelogRow, ...]) -> None:
     fold(table, *order)
-    assert (everything(table), table.waiting, table.lanes()) == ({}, 0, [])
+    assert (everything(table), table.waiting, table.list_lanes()) == ({}, 0, [])
     assert (table.list_superseded(ALL), table.expired_cancels(NOW_MS, ALL)) == ([FIRST, SECOND], [CANCEL[0]])
     fold(table, *((key, None) for key in table.list_superseded(ALL)))
     assert table.list_superseded(ALL) == []
@@ -221,7 +221,7 @@ def test_a_run_that_is_due_already_is_found_at_once(table: Table) -> None:
     put(table, FIRST, named_key(350, 1, b"other"))
     batch, again = due(table), entry_keys.make_key_due_at(FIRST, 301)
     table.delete_scanned_rows(batch, [(again, b"")])
-    assert (table.due_lanes(301), due(table)) == ([LANE], [again])
+    assert (table.find_due_lanes(301), due(table)) == ([LANE], [again])
 
 
 def test_a_run_is_not_reclaimed_with_what_was_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

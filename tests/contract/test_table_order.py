@@ -38,7 +38,7 @@ def due(table: Table, now_ms: int = 1 << 60, of: bytes = ORDERED) -> list[bytes]
 
 def deliver(table: Table, now_ms: int = 1 << 60) -> list[bytes]:
     """One batch of all lanes."""
-    keys = [key for of in table.due_lanes(now_ms) for key in due(table, now_ms, of)]
+    keys = [key for of in table.find_due_lanes(now_ms) for key in due(table, now_ms, of)]
     table.delete_scanned_rows(keys)
     return keys
 
@@ -47,7 +47,7 @@ def test_only_the_earliest_letter_of_a_record_key_has_a_row_in_its_lane(table: T
     put(table, FIRST, SECOND, THIRD)
     assert heads(table) == due(table) == [FIRST]
     assert [key for _, key, _ in table.page_behind(b"", ALL)] == [SECOND, THIRD]
-    assert (table.waiting, table.due_lanes(299), due(table, 299)) == (3, [], [])
+    assert (table.waiting, table.find_due_lanes(299), due(table, 299)) == (3, [], [])
 
 
 def test_record_keys_do_not_wait_for_each_other(table: Table) -> None:
@@ -59,14 +59,14 @@ def test_record_keys_do_not_wait_for_each_other(table: Table) -> None:
 def test_the_next_letter_takes_the_place_of_the_one_that_was_delivered(table: Table) -> None:
     put(table, FIRST, SECOND, THIRD)
     assert [deliver(table, 300) for _ in range(4)] == [[FIRST], [SECOND], [THIRD], []]
-    assert (table.waiting, table.lanes(), everything(table)) == (0, [], {})
+    assert (table.waiting, table.list_lanes(), everything(table)) == (0, [], {})
 
 
 def test_letters_of_one_record_key_may_wait_in_several_lanes(table: Table) -> None:
     """Rules send one to another topic than the next."""
     elsewhere = ordered_key(100, 2, n=1)
     put(table, FIRST, elsewhere, THIRD)
-    assert table.lanes() == [ORDERED]
+    assert table.list_lanes() == [ORDERED]
     assert [deliver(table) for _ in range(3)] == [[FIRST], [elsewhere], [THIRD]]
 
 
@@ -96,7 +96,7 @@ def test_what_is_put_back_keeps_its_place(table: Table) -> None:
     (key,) = due(table)
     again = entry_keys.make_key_due_at(key, 5_000)
     table.delete_scanned_rows([key], [(again, b"again")])
-    assert (heads(table), table.waiting, table.due_lanes(4_999)) == ([again], 2, [])
+    assert (heads(table), table.waiting, table.find_due_lanes(4_999)) == ([again], 2, [])
     fold(table, (again, b"again"), (key, None))
     assert (heads(table), table.waiting) == ([again], 2)
     assert [deliver(table, 5_000) for _ in range(3)] == [[again], [SECOND], []]
@@ -230,7 +230,7 @@ def test_a_successor_that_is_due_earlier_than_others_of_its_lane_is_found(table:
     put(table, FIRST, SECOND, ordered_key(350, 9, b"other"))
     batch = due(table)
     table.delete_scanned_rows(batch)
-    assert (table.due_lanes(100), due(table)) == ([ORDERED], [SECOND])
+    assert (table.find_due_lanes(100), due(table)) == ([ORDERED], [SECOND])
 
 
 def test_a_successor_is_not_reclaimed_with_what_was_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,7 +361,7 @@ class Service:
 
     def sweep(self, now_ms: int, chance: random.Random) -> None:
         """Heads that are due go out, or back where they came from; the owner may die before it has told its table."""
-        keys = [key for of in self.table.due_lanes(now_ms) for key in due(self.table, now_ms, of)]
+        keys = [key for of in self.table.find_due_lanes(now_ms) for key in due(self.table, now_ms, of)]
         back = {key for key in keys if chance.random() < 0.3}
         again = [(entry_keys.make_key_due_at(key, now_ms + 1 + chance.randint(0, 9)), b"v") for key in keys if key in back]
         self.delivered += [key for key in keys if key not in back]

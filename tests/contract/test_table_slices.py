@@ -45,7 +45,7 @@ def test_reading_goes_on_behind_a_slice_or_all_of_an_action(table: Table) -> Non
 def test_slices_are_neither_entries_nor_controls(table: Table) -> None:
     fold(table, (plain_key(100), b"v"), (KEYS[0], VALUE), (LAST, VALUE))
     assert (everything(table), table.waiting, dict(table.controls)) == ({plain_key(100): b"v"}, 1, {})
-    assert table.lanes() == [plain_key(100)[:9]]
+    assert table.list_lanes() == [plain_key(100)[:9]]
 
 
 def test_a_null_ends_a_slice_and_what_is_left_of_one_takes_its_place(table: Table) -> None:

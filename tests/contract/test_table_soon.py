@@ -25,7 +25,7 @@ def fold(table: Table, keys: Sequence[bytes]) -> None:
 
 def test_an_empty_table_has_nothing_due(table: Table) -> None:
     assert table.estimate_due(UNTIL, 100) == DueEstimate(None, [0, 0])
-    assert table.earliest(5, ALL) == []
+    assert table.list_first_entries(5, ALL) == []
 
 
 def test_what_is_due_by_then_is_counted_in_every_lane(table: Table) -> None:
@@ -51,8 +51,8 @@ def test_what_was_sent_counts_no_more_and_asking_changes_nothing(table: Table) -
 def test_the_first_of_every_lane_are_told_within_bounds(table: Table) -> None:
     fold(table, [plain_key(NOW_MS + n, n, lane(at)) for at in range(2) for n in range(5)])
     keys = [plain_key(NOW_MS + n, n, lane(at)) for at in range(2) for n in range(2)]
-    assert table.earliest(2, ALL) == sorted((key, key[-4:]) for key in keys)
-    assert len(table.earliest(5, 5)) == 4
+    assert table.list_first_entries(2, ALL) == sorted((key, key[-4:]) for key in keys)
+    assert len(table.list_first_entries(5, 5)) == 4
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

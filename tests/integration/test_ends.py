@@ -46,7 +46,7 @@ def test_readers_come_to_the_end_that_brokers_tell(deploy: Deploy, producer: Pro
     place = next(iter(deployment.dead_letters)), 0
     settings = Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id)
     brokers = opened(settings, deployment)
-    follower, seen = brokers.follower(), [0]
+    follower, seen = brokers.make_reader(), [0]
     gained = set[tuple[str, int]]()
     member = brokers.join_group(f"{deployment.app_id}-group", [place[0]], gained.update, lambda _: None)
     follower.follow_partition(*place, 0)

@@ -136,7 +136,7 @@ def restored(path: Path, log: list[ChangelogRow]) -> tuple[dict[bytes, bytes], l
 def delivered(table: RocksTable | MemoryTable) -> list[bytes]:
     """What a worker sends, in its order, until nothing is left."""
     keys: list[bytes] = []
-    while lanes := table.due_lanes(NOW_MS):
+    while lanes := table.find_due_lanes(NOW_MS):
         found = [key for key, _ in table.find_due(NOW_MS, 500, ALL, lanes[0])]
         assert found, "a lane that says it has something due, and has not"
         table.delete_scanned_rows(found)

@@ -54,7 +54,7 @@ def test_each_send_is_known_after_one_look(broker: LocalBroker, monkeypatch: pyt
 
     reader = Thread(target=follow)
     reader.start()
-    writer = brokers.writer("intake")
+    writer = brokers.make_producer("intake")
     try:
         writer.open()
         for attempt in range(1, SENDS + 1):

@@ -49,7 +49,7 @@ class Bench:
         self.admission = Forgetful(registry_of(POLICIES), "parked", self._closed, lambda: 1.0)
         self.shard_context = ShardContext(self, tables, self.admission, entry_actions().redecider, 10, 1_000)  # type: ignore[arg-type]
         self.shard = Shard.open(CHANGELOG, self.shard_context)
-        self.producer = self.writer("sweep")
+        self.producer = self.make_producer("sweep")
         self.producer.open()
         entry = Entry("retry", b"k", b"v", [], None, "team")
         self.shard.table.apply_records([(plain_key(NOW_MS), envelopes.encode(entry))], 1, NOW_MS)
@@ -57,7 +57,7 @@ class Bench:
     def _closed(self, topics: set[str]) -> dict[str, str]:
         return {topic: self.closed[topic] for topic in topics & self.closed.keys()}
 
-    def writer(self, name: str) -> MemoryTransactionalProducer:
+    def make_producer(self, name: str) -> MemoryTransactionalProducer:
         return MemoryTransactionalProducer(self.log, name)
 
     def fetch_bounds(self, _topic: str, partitions: list[int]) -> dict[int, OffsetBounds]:
@@ -117,10 +117,10 @@ def test_a_shard_that_is_to_be_opened_again_has_no_parts_and_one_that_is_restore
 
 
 def test_a_shard_that_has_nothing_to_do_is_let_alone_and_looked_at_closely_now_and_then(bench: Bench) -> None:
-    assert not bench.shard.idle(NOW_MS)
+    assert not bench.shard.is_idle(NOW_MS)
     bench.sweep()
     tries = bench.parts()["sweeping"].done
-    glances = [bench.shard.idle(NOW_MS) for _ in range(40)]
+    glances = [bench.shard.is_idle(NOW_MS) for _ in range(40)]
     assert (glances.count(False), glances.count(True)) == (2, 38)
     # The watchdog sees each of them.
     assert bench.parts()["sweeping"].done == tries + 38
@@ -130,7 +130,7 @@ def test_a_shard_with_a_request_that_stands_is_not_idle(bench: Bench) -> None:
     bench.sweep()
     request = control_records.reschedule_key(1)
     bench.shard.table.apply_records([(request, control_records.encode(Reschedule(NOW_MS, policies="digest")))], 2, NOW_MS)
-    assert not bench.shard.idle(NOW_MS)
+    assert not bench.shard.is_idle(NOW_MS)
 
 
 def test_a_shard_is_quiet_until_something_is_due(bench: Bench) -> None:

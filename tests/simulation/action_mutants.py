@@ -106,10 +106,10 @@ def _acted_early() -> Patches:
             return None
         return select(shard, writer, shard_context, now_ms, *limits)
 
-    def idle(shard: Shard, now_ms: int) -> bool:
+    def is_idle(shard: Shard, now_ms: int) -> bool:
         return shard.phase is not Phase.RESTORING and shard.quiet(now_ms)
 
-    parts = (joint_sweep, "_select", selected), (Shard, "acquire_sweep_lock", held), (Shard, "idle", idle)
+    parts = (joint_sweep, "_select", selected), (Shard, "acquire_sweep_lock", held), (Shard, "is_idle", is_idle)
     return [patch.object(*part) for part in parts]
 
 

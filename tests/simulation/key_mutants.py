@@ -51,12 +51,12 @@ def _unopened_sent() -> Patches:
 
 
 def _runs_in_clear() -> Patches:
-    original = TransactionBatch.replacements
+    original = TransactionBatch.make_replacements
 
     def replacements(batch: TransactionBatch, now_ms: int, _codec: EnvelopeCodec, is_taken: Any) -> Any:
         return original(batch, now_ms, PLAIN, is_taken)
 
-    return [patch.object(TransactionBatch, "replacements", replacements)]
+    return [patch.object(TransactionBatch, "make_replacements", replacements)]
 
 
 def _held_apart() -> Patches:

@@ -30,14 +30,14 @@ class SteppedLog:
     def __init__(self, world: World, name: str) -> None:
         self.name, self._world, self._log = name, world, MemoryCluster(world.log, APP, name)
 
-    def writer(self, name: str, *, compressing: bool = False) -> SteppedWriter:
-        """See `Log.writer`."""
+    def make_producer(self, name: str, *, compressing: bool = False) -> SteppedWriter:
+        """See `Log.make_producer`."""
         self._world.happened["producer that compresses"] += compressing
-        return SteppedWriter(self._world, self._log.writer(name, compressing=compressing), name.split("-")[0])
+        return SteppedWriter(self._world, self._log.make_producer(name, compressing=compressing), name.split("-")[0])
 
-    def follower(self) -> SteppedFollower:
-        """See `Log.follower`."""
-        return SteppedFollower(self._world, self._log.follower())
+    def make_reader(self) -> SteppedFollower:
+        """See `Log.make_reader`."""
+        return SteppedFollower(self._world, self._log.make_reader())
 
     def join_group(
         self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
@@ -53,9 +53,9 @@ class SteppedLog:
             raise TimeoutError
         return _around(self._world, "bounds", self._log.fetch_bounds, topic, partitions)
 
-    def bounds_of(self, partitions: Iterable[Any]) -> dict[Any, OffsetBounds]:
-        """See `Log.bounds_of`."""
-        return self._log.bounds_of(partitions)
+    def fetch_partition_bounds(self, partitions: Iterable[Any]) -> dict[Any, OffsetBounds]:
+        """See `Log.fetch_partition_bounds`."""
+        return self._log.fetch_partition_bounds(partitions)
 
 
 class SteppedWriter:
@@ -247,11 +247,11 @@ class SteppedTable:
 
     def __init__(self, world: World, table: MemoryTable, shard: int) -> None:
         self._world, self.table, self._shard = world, table, shard
-        self.lanes, self.due_lanes, self.scan_entries, self.page_behind, self.get, self.close = (
-            table.lanes, table.due_lanes, table.scan_entries, table.page_behind, table.get, table.close,
+        self.list_lanes, self.find_due_lanes, self.scan_entries, self.page_behind, self.get, self.close = (
+            table.list_lanes, table.find_due_lanes, table.scan_entries, table.page_behind, table.get, table.close,
         )  # fmt: skip
-        self.estimate_due, self.earliest, self.list_slices, self.is_leaving, self.find_blocks = (
-            table.estimate_due, table.earliest, table.list_slices, table.is_leaving, table.find_blocks,
+        self.estimate_due, self.list_first_entries, self.list_slices, self.is_leaving, self.find_blocks = (
+            table.estimate_due, table.list_first_entries, table.list_slices, table.is_leaving, table.find_blocks,
         )  # fmt: skip
 
     @property

@@ -84,10 +84,10 @@ class Door:
     def probe_targets(self, destinations: set[str]) -> dict[str, str]:
         return {}
 
-    def doubt(self, now_ms: int) -> None:
+    def note_doubt(self, now_ms: int) -> None:
         self.doubted = True
 
-    def doubts(self, now_ms: int) -> bool:
+    def has_doubts(self, now_ms: int) -> bool:
         return self.doubted
 
     def note_refused(self, destination: str, why: str, now_ms: int) -> None:

@@ -13,7 +13,7 @@ class FollowedPositions(ReadPositions):
 
     def __init__(self, log: MemoryCluster) -> None:
         super().__init__(log, TOPIC)
-        self._follower = log.follower()
+        self._follower = log.make_reader()
         self._follower.follow_partition(TOPIC, PARTITION, 0)
 
     def await_current(self) -> None:

@@ -70,7 +70,7 @@ async def _check_session(request: Request, endpoint: Any) -> Response | str:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "without a sign-in this is for loopback: ask localhost or 127.0.0.1")
     known = await run_in_threadpool(console.sign_in.find_session, request)
     if known is None and console.sign_in.is_open and role is not None and request.method in _SAFE:
-        begun, session = console.sign_in.local()
+        begun, session = console.sign_in.begin_locally()
         known = session, session.viewer() or Viewer("")
     if known is not None:
         request.state.session, request.state.viewer = known
@@ -95,7 +95,7 @@ async def _signed_in_by_token(request: Request, console: Console) -> bool:
         raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "too many tokens failed; try again later", {"Retry-After": "6"})
     viewer = await run_in_threadpool(console.sign_in.bearer, token.strip())
     if viewer is None:
-        request.state.why_not = await run_in_threadpool(console.sign_in.why_not, token.strip())
+        request.state.refusal = await run_in_threadpool(console.sign_in.explain_refusal, token.strip())
         return False
     console.sign_in.note_success(request)
     request.state.viewer = viewer
@@ -104,7 +104,7 @@ async def _signed_in_by_token(request: Request, console: Console) -> bool:
 
 def _answer_unknown(request: Request) -> Response:
     if is_api(request):
-        reason = getattr(request.state, "why_not", "send Authorization: Bearer and a token; retry console token makes one")
+        reason = getattr(request.state, "refusal", "send Authorization: Bearer and a token; retry console token makes one")
         return answer_error(request, HTTPException(HTTPStatus.UNAUTHORIZED, reason, {"WWW-Authenticate": "Bearer"}))
     if request.method not in _SAFE or request.headers.get("hx-request"):
         # Not sent to another page: what was typed is still there when somebody has signed in in another window.

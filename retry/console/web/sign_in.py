@@ -195,14 +195,14 @@ class SignIn:
         """Find the viewer who has a token; None where the token is not valid. Call `take_attempt` before."""
         return self._viewer(self.tokens.find(token) if self.tokens else None)
 
-    def by_token(self, token: str) -> tuple[str, Session] | None:
+    def begin_with_token(self, token: str) -> tuple[str, Session] | None:
         """Sign in with a token: the secret of the cookie, and the sign-in; None where it is not valid."""
         found = self.tokens.find(token) if self.tokens else None
         if found is None or self._viewer(found) is None:
             return None
         return self.sessions.begin_session(partial(self._holder, found.digest), {"token": found.digest})
 
-    def by_provider(self, provider: Provider, person: Person) -> tuple[str, Session]:
+    def begin_with_provider(self, provider: Provider, person: Person) -> tuple[str, Session]:
         """Sign in who has come back from the provider: the secret of the cookie, and the sign-in."""
         said = {"name": person.name, "values": provider.list_telling(person)}
         return self.sessions.begin_session(partial(provider.find_viewer, person), said)
@@ -215,7 +215,7 @@ class SignIn:
             return None if self.provider is None else partial(self.provider.find_viewer, Person(str(name), tuple(said["values"])))
         return (lambda: LOCAL) if self.is_open else None
 
-    def why_not(self, token: str) -> str:
+    def explain_refusal(self, token: str) -> str:
         """Explain to the holder of a token why the token cannot sign in."""
         found = self.tokens.find(token) if self.tokens else None
         if self.tokens is None or found is None:
@@ -229,7 +229,7 @@ class SignIn:
         """Who has a token; None where it has ended, which ends what was begun with it."""
         return None if token is None or token.has_ended(self._clock_ms()) else viewer_of(token)
 
-    def local(self) -> tuple[str, Session]:
+    def begin_locally(self) -> tuple[str, Session]:
         return self.sessions.begin_session(lambda: LOCAL, {"local": True})
 
     def sign_out(self, request: Request) -> None:

@@ -54,9 +54,9 @@ def by_token(request: Request) -> Response:
         slow.headers["Retry-After"] = "6"
         return slow
     token = str(form.get("token", ""))[:_TOKEN_MAX].strip()
-    begun = sign_in.by_token(token)
+    begun = sign_in.begin_with_token(token)
     if begun is None:
-        why = sign_in.why_not(token)
+        why = sign_in.explain_refusal(token)
         return _form(request, wanted, f"{why[0].upper()}{why[1:]}.", HTTPStatus.FORBIDDEN)
     sign_in.note_success(request)
     sign_in.sign_out(request)
@@ -91,7 +91,7 @@ def from_provider(request: Request) -> Response:
         return _form(request, "/", str(failed), HTTPStatus.FORBIDDEN)
     sign_in.note_success(request)
     sign_in.sign_out(request)
-    secret, _ = sign_in.by_provider(sign_in.provider, person)
+    secret, _ = sign_in.begin_with_provider(sign_in.provider, person)
     answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
     sign_in.set_cookie(answer, secret)
     sign_in.forget_pending(answer)

@@ -64,7 +64,7 @@ class PlainEntries:
             elif key >= low(key[:LANE_BYTES]):
                 # One below the watermark is our own, read back: `delete_scanned_entries` has done it already.
                 deleted.append(key)
-        deleted = self._db.there(deleted)
+        deleted = self._db.find_present(deleted)
         for key in deleted:
             batch.delete(key)
             self._watermarks.note_deleted(key)
@@ -75,7 +75,7 @@ class PlainEntries:
         """How many entries are put by some records that have a row, and count, already."""
         put = [key for key, value in rows if key[0] == PLAIN and value is not None]
         if self.may_have_early_rows:
-            return len(self._db.there(put))
+            return len(self._db.find_present(put))
         return sum(map(self._unfolded.is_put, put))
 
     def delete_scanned_entries(self, keys: Sequence[bytes], deleted: Collection[bytes], batch: WriteBatch) -> int:

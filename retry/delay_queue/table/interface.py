@@ -151,10 +151,10 @@ class Table(Protocol):
           DataDirUnusable: the disk does not take it, as one that is full.
         """
 
-    def lanes(self) -> list[bytes]:
+    def list_lanes(self) -> list[bytes]:
         """List every lane that has an entry, or may have one."""
 
-    def due_lanes(self, now_ms: int) -> list[bytes]:
+    def find_due_lanes(self, now_ms: int) -> list[bytes]:
         """List the lanes that have something due at `now_ms`, or may have; the lane with the oldest entry first."""
 
     def find_due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
@@ -204,7 +204,7 @@ class Table(Protocol):
         Of ordered entries only the first of each key counts. Raises TableUnreadable where the store is corrupt.
         """
 
-    def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+    def list_first_entries(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         """List the first entries of every lane, in key order: of each at most so many rows, or bytes of envelopes."""
 
     def page_behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:

@@ -93,7 +93,7 @@ class Database:
             values: Any = self._handle.get(list[Any](keys))
             return list(values)
 
-    def there(self, keys: list[bytes]) -> list[bytes]:
+    def find_present(self, keys: list[bytes]) -> list[bytes]:
         """Return those of the keys that have rows, ascending; no value is read, however large."""
         present: list[bytes] = []
         ascending = sorted(keys)

@@ -144,7 +144,7 @@ class RocksTable:
                 batch.put(key, value)
                 self._controls = {**self._controls, key: value}
 
-    def lanes(self) -> list[bytes]:
+    def list_lanes(self) -> list[bytes]:
         with self._lock:
             return self._watermarks.list_waiting()
 
@@ -158,7 +158,7 @@ class RocksTable:
             start, count = keys[-1] + b"\0", count + len(keys)
         return count
 
-    def due_lanes(self, now_ms: int) -> list[bytes]:
+    def find_due_lanes(self, now_ms: int) -> list[bytes]:
         with self._lock:
             return self._watermarks.find_due_lanes(now_ms)
 
@@ -254,7 +254,7 @@ class RocksTable:
         estimate = estimate_due(self._db.scan_keys, self._starts(), until_ms, rows_max)
         return estimate._replace(due=[min(due, max(0, self.waiting)) for due in estimate.due])
 
-    def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+    def list_first_entries(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         starts = sorted(self._starts().items())
         rows = (self._db.scan(low, build_lane_end(lane), rows_max, bytes_max)[0] for lane, low in starts)
         return [row[1:] for of_lane in rows for row in interface.list_entries(of_lane)[:rows_max]]

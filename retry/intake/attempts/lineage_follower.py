@@ -40,7 +40,7 @@ class LineageFollower:
         self.lineages, self.trouble = lineages, ""
         self.ramped, self.positions = ramped, positions
         self._read: deque[Message] = deque()
-        self._log, self._follower = log, log.follower()
+        self._log, self._follower = log, log.make_reader()
         self._topic, self._turns, self._closing = topic, 0, False
         # Up to where it is folded, by partition.
         self._reached = dict.fromkeys(range(partitions), 0)

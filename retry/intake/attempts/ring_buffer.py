@@ -84,7 +84,7 @@ class Ring:
         """Return the bytes of memory of the rows that were ever written, and of both indexes."""
         return len(self) * _SIZE + sys.getsizeof(self._lineages) + sys.getsizeof(self._fingerprints)
 
-    def of_lineage(self, lineage_id: int) -> int:
+    def find_lineage(self, lineage_id: int) -> int:
         number, rows, rows_max = self._lineages[lineage_id % self._slots], self._rows, self.rows_max
         gone = self._newest - rows_max
         # Not by a call: each letter asks here.
@@ -97,7 +97,7 @@ class Ring:
             number = after
         return 0
 
-    def of_fingerprint(self, fingerprint: int) -> int:
+    def find_fingerprint(self, fingerprint: int) -> int:
         number, rows, rows_max = self._fingerprints[fingerprint % self._slots], self._rows, self.rows_max
         gone = self._newest - rows_max
         # Not by a call: each letter asks here.
@@ -110,8 +110,8 @@ class Ring:
             number = after
         return 0
 
-    def there(self, fingerprints: Iterable[int]) -> list[int]:
-        """List the positions of those fingerprints that are linked to a row: as `of_fingerprint` does, for many in one call."""
+    def find_linked(self, fingerprints: Iterable[int]) -> list[int]:
+        """List the positions of those fingerprints that are linked to a row: as `find_fingerprint` does, for many in one call."""
         heads, slots, rows, rows_max, found = self._fingerprints, self._slots, self._rows, self.rows_max, list[int]()
         gone = self._newest_gone()
         for position, fingerprint in enumerate(fingerprints):
@@ -123,7 +123,7 @@ class Ring:
                     break
         return found
 
-    def young(self, number: int) -> bool:
+    def is_young(self, number: int) -> bool:
         """Whether it is in the newer half."""
         return number > self._newest - self._young_rows
 
@@ -151,8 +151,8 @@ class Ring:
                 gone = dropped
             # Where the slots are empty, nothing is there.
             if (
-                attempt != 1 or flags or fingerprint in more or (before > gone and self.of_lineage(lineage_id))
-                or (behind > gone and self.of_fingerprint(fingerprint))
+                attempt != 1 or flags or fingerprint in more or (before > gone and self.find_lineage(lineage_id))
+                or (behind > gone and self.find_fingerprint(fingerprint))
             ):  # fmt: skip
                 otherwise(send)
                 continue
@@ -175,7 +175,7 @@ class Ring:
         return number
 
     def link(self, number: int, fingerprint: int) -> None:
-        former = self.of_fingerprint(fingerprint)
+        former = self.find_fingerprint(fingerprint)
         if former == number:
             return
         if former:

@@ -90,7 +90,7 @@ class TeamLineages:
 
     def sends(self, lineage_id: int) -> KnownLineage | None:
         """Find what is known of the sends of a lineage; None where nothing was sent lately."""
-        row = self._ring.of_lineage(lineage_id)
+        row = self._ring.find_lineage(lineage_id)
         if not row:
             return None
         due_s, first_s, attempts = self._ring.get_state(row)
@@ -109,7 +109,7 @@ class TeamLineages:
         if fingerprint in self._equal:
             level = self._levels.find(fingerprint, now_s, oldest_s, skip)
             return _make_known(level.id, level.due_s, level.first_s, level.attempt) if level else None
-        row = self._ring.of_fingerprint(fingerprint)
+        row = self._ring.find_fingerprint(fingerprint)
         if not row or skip:
             return None
         due_s, first_s, attempts = self._ring.get_state(row)
@@ -121,13 +121,13 @@ class TeamLineages:
         """List the positions of fingerprints of which anything is known; for all others `find_returned` always returns None."""
         equal = self._equal
         more = [n for n, fingerprint in enumerate(fingerprints) if fingerprint in equal] if equal else []
-        return self._ring.there(fingerprints) + more
+        return self._ring.find_linked(fingerprints) + more
 
     def is_out(self, fingerprint: int, attempt: int, now_ms: int) -> bool:
         """Whether a send of this attempt with this fingerprint was due and has not come back."""
         if fingerprint in self._equal:
             return self._levels.has_outstanding_send(fingerprint, attempt, now_ms // 1_000)
-        row = self._ring.of_fingerprint(fingerprint)
+        row = self._ring.find_fingerprint(fingerprint)
         due_s, _, attempts = self._ring.get_state(row) if row else (0, 0, 0)
         return 0 < due_s <= now_ms // 1_000 and attempts == attempt
 
@@ -147,7 +147,7 @@ class TeamLineages:
         self._ring.limit_rows(rows_max)
 
     def _fold_closely(self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int, flags: int) -> None:
-        row = self._ring.of_lineage(lineage_id)
+        row = self._ring.find_lineage(lineage_id)
         if row and attempt != 1 and self._is_only(row, fingerprint):
             # The only send with this fingerprint came back to where it lies: the same as below, in one step.
             _, first_s, attempts = self._ring.get_state(row)
@@ -173,7 +173,7 @@ class TeamLineages:
 
     def _is_only(self, row: int, fingerprint: int) -> bool:
         ring = self._ring
-        return row == ring.of_fingerprint(fingerprint) and ring.get_state(row)[0] > 0 and ring.young(row)
+        return row == ring.find_fingerprint(fingerprint) and ring.get_state(row)[0] > 0 and ring.is_young(row)
 
     def _take_back(self, row: int, fingerprint: int, due_s: int, attempt: int, flags: int) -> int:
         """Take the send that a letter comes back from, if it does; the attempt that this was, else 0."""
@@ -196,7 +196,7 @@ class TeamLineages:
             # The first failure stays what it was, and attempts never become fewer, whatever a letter says of itself.
             _, first_s, attempts = ring.get_state(row)
             attempt = max(attempt, attempts)
-        if row and ring.young(row) and fingerprint == ring.read_identity(row)[1]:
+        if row and ring.is_young(row) and fingerprint == ring.read_identity(row)[1]:
             ring.set_state(row, due_s, first_s, attempt)
         else:
             if row:
@@ -232,7 +232,7 @@ class TeamLineages:
 
     def _only_row(self, fingerprint: int) -> int:
         """The row of the outstanding send with a fingerprint that has no levels; 0 where there is none."""
-        row = self._ring.of_fingerprint(fingerprint)
+        row = self._ring.find_fingerprint(fingerprint)
         return row if row and self._ring.get_state(row)[0] else 0
 
 

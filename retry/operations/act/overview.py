@@ -34,7 +34,7 @@ class Following:
     """
 
     def __init__(self, shards: ShardNumbers, action_id: bytes) -> None:
-        self._follower = shards.follower()
+        self._follower = shards.make_reader()
         self._tally, self._held = action_records.tally_key(action_id), action_records.build_held_key(action_id)
         self._resumed = action_records.build_resumed_key(action_id)
         self._step = ramp_records.step_key(action_id)

@@ -83,7 +83,7 @@ class Deliveries:
         try:
             letter = parse_location(source.decode())
         except ValueError:
-            self._reader.phantom(in_scope, f"{topic}/{partition}/{offset}: no letter can be {source[:100]!r}")
+            self._reader.report_phantom(in_scope, f"{topic}/{partition}/{offset}: no letter can be {source[:100]!r}")
             return
         if not self._permits_parking(letter.topic, topic):
             # Whoever may write to the parking topic of one team says nothing of the letters of another.
@@ -116,7 +116,8 @@ class Deliveries:
             return
         for rows in self.without_source.values():
             for row in rows:
-                self._reader.phantom(row.in_scope, f"{self._names.record(row)}: no outcome has its retry-id and retry-attempt")
+                sentence = f"{self._names.record(row)}: no outcome has its retry-id and retry-attempt"
+                self._reader.report_phantom(row.in_scope, sentence)
 
 
 def _of_service(headers: Iterable[tuple[str, bytes | None]]) -> list[bytes | None]:

@@ -94,7 +94,7 @@ class RecordReader:
         """Whether everything that was committed with a record can be seen."""
         return offset < self.scope_ends.get((topic, partition), 0)
 
-    def phantom(self, in_scope: bool, sentence: str) -> None:
+    def report_phantom(self, in_scope: bool, sentence: str) -> None:
         """Report a record that goes back to no letter, if it is in scope."""
         if in_scope:
             self.findings.add_finding("phantom", sentence)
@@ -103,7 +103,7 @@ class RecordReader:
         """Count any record as a read_uncommitted reader sees it."""
         self.committed[message.topic(), message.partition()] -= 1
 
-    def outcome(self, message: Any) -> None:
+    def add_outcome(self, message: Any) -> None:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         self.committed[topic, partition] += 1
         if message.key() == offset_records.KEY:
@@ -217,7 +217,7 @@ class RecordReader:
         in_scope = offset < positions.get((topic, partition), 0)
         self.spill.add_row(LetterRow(RowKind.LETTER, self.names.topic(topic), partition, offset, in_scope))
 
-    def table_row(self, table: int, partition: int, key: bytes, envelope: bytes) -> None:
+    def add_table_row(self, table: int, partition: int, key: bytes, envelope: bytes) -> None:
         """Take in a row of a table on disk; raises `EntryUnreadable` where its key is not that of an entry."""
         source = entry_keys.read_source(key)
         letter = self.names.topic(source.topic), source.partition, source.offset

@@ -212,7 +212,7 @@ def _read_rows(table: Stored, number: int, partition: int, reader: RecordReader)
     for key, envelope in table.rows:
         count += 1
         try:
-            reader.table_row(number, partition, key, envelope)
+            reader.add_table_row(number, partition, key, envelope)
         except EntryUnreadable as error:
             yield str(error)
     for key in table.strange:

@@ -184,7 +184,7 @@ class TopicReading:
             stops = {span.partition: span.stop for span in outcomes}
             later = offset_ranges.find_spans_since(self._admin, self._own.outcomes, stops, since_ms)
             outcomes = [span._replace(stop=stops[span.partition]) for span in later]
-        self._read("outcomes", outcomes, reader.outcome)
+        self._read("outcomes", outcomes, reader.add_outcome)
         self._read("changelog", changelog, reader.read_change)
         self._read("the same, uncommitted", outcomes + changelog, reader.add_uncommitted, config=self._uncommitted)
         return self._find_retained(self.described[self._own.outcomes], outcomes, reader.outcome_first_ms)

@@ -37,7 +37,7 @@ def run(settings: SchedulerSettings, *, adopt: bool = False) -> None:
 def _demand_startable(settings: SchedulerSettings, certificate: Certificate | None, admin: AdminClient) -> None:
     demand_startable(composition.remove_policies(settings), admin)
     if certificate:
-        certificate.demand_usable()
+        certificate.check_usable()
 
 
 def _sources(settings: SchedulerSettings, engine: Engine) -> ScheduleSources:

@@ -104,7 +104,7 @@ class View:
     def waiting_of(self, team: str, timers_max: int) -> int:
         count = 0
         for table in self._tables.values():
-            for lane in table.lanes():
+            for lane in table.list_lanes():
                 if lane[0] == NAMED and lane not in HELD_LANES and count < timers_max and _team_of(table, lane) == team:
                     count += table.count(lane, timers_max - count)
         return count
@@ -138,7 +138,7 @@ class View:
 
     def between(self, from_ms: int, to_ms: int, after: bytes, team: str, rows_max: int) -> list[WaitingTimer]:
         """List a team's timers due from one moment to before another, in due order, behind the cursor `after`, empty at first."""
-        lanes = [(table, lane) for table in self._tables.values() for lane in table.lanes() if lane[0] == NAMED]
+        lanes = [(table, lane) for table in self._tables.values() for lane in table.list_lanes() if lane[0] == NAMED]
         rows = (_of_lane(table, lane, from_ms, to_ms, after) for table, lane in lanes)
         in_due_order = merge(*rows, key=lambda row: row[0][LANE_BYTES:])
         timers = (self._describe_timer(key, envelope) for key, envelope in in_due_order if _team(envelope) == team)

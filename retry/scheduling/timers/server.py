@@ -54,7 +54,7 @@ def _demand_startable(settings: Settings, certificate: Certificate | None, admin
     if settings.api_tokens:
         Tokens(settings.api_tokens)
     if certificate:
-        certificate.demand_usable()
+        certificate.check_usable()
 
 
 def _serve_timers(settings: Settings, tokens: Tokens | None, certificate: Certificate | None, watch: CertificateWatch) -> None:

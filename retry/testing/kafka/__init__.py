@@ -192,10 +192,10 @@ class MemoryCluster:
     def __init__(self, log: MemoryLog, app_id: str, instance: str) -> None:
         self._log, self._app_id, self._instance = log, app_id, instance
 
-    def writer(self, name: str, *, compressing: bool = False) -> MemoryTransactionalProducer:
+    def make_producer(self, name: str, *, compressing: bool = False) -> MemoryTransactionalProducer:
         return MemoryTransactionalProducer(self._log, f"{self._app_id}-{name}", compresses=compressing)
 
-    def follower(self) -> MemoryPartitionReader:
+    def make_reader(self) -> MemoryPartitionReader:
         return MemoryPartitionReader(self._log)
 
     def join_group(
@@ -206,5 +206,5 @@ class MemoryCluster:
     def fetch_bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         return self._log.fetch_bounds(topic, partitions)
 
-    def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
-        return self._log.bounds_of(partitions)
+    def fetch_partition_bounds(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
+        return self._log.fetch_partition_bounds(partitions)

@@ -69,7 +69,7 @@ class MemoryLog:
         """Return where partitions of one topic begin and end now."""
         return {n: OffsetBounds(self.topics[topic][n].start, self.topics[topic][n].end) for n in partitions}
 
-    def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
+    def fetch_partition_bounds(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
         return {(topic, n): self.fetch_bounds(topic, [n])[n] for topic, n in partitions}
 
     def find_committed(self, group: str, topic: str, partition: int) -> CommittedOffset | None:

@@ -134,8 +134,8 @@ class Shards:
         self.topic = topic
         self._touch_tables = clock.Interval(_TOUCH_EVERY_S)
         names = [f"{writer}-{number}" for number in range(AT_ONCE)]
-        self.producers = SweepProducers(shard_context.log.writer, names, topic, self._proof)
-        self._followed = RestoreQueue(shard_context.log.follower(), topic)
+        self.producers = SweepProducers(shard_context.log.make_producer, names, topic, self._proof)
+        self._followed = RestoreQueue(shard_context.log.make_reader(), topic)
         self._member = shard_context.log.join_group(group, [topic], self._note_gained, self._leaving, reads=False)
 
     def list_open_shards(self) -> list[Shard]:

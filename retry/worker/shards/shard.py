@@ -200,10 +200,10 @@ class Shard:
                 return DueEstimate(None, [0] * len(until_ms))
             return self.table.estimate_due(until_ms, rows_max)
 
-    def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
-        """List the first entries of every lane, as `Table.earliest` does; empty once the shard is closed."""
+    def list_first_entries(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        """List the first entries of every lane, as `Table.list_first_entries` does; empty once the shard is closed."""
         with self._folding:
-            return [] if self.phase is Phase.CLOSED else self.table.earliest(rows_max, bytes_max)
+            return [] if self.phase is Phase.CLOSED else self.table.list_first_entries(rows_max, bytes_max)
 
     def to_restore(self) -> int:
         return self.restoring.unread() if self.phase is Phase.RESTORING else 0
@@ -257,7 +257,7 @@ class Shard:
         else:
             self._break(str(error), unreadable=True)
 
-    def idle(self, now_ms: int) -> bool:
+    def is_idle(self, now_ms: int) -> bool:
         """Whether nothing is to be done here, by a quick check; now and then it says no, for a thorough one."""
         self._checks += 1
         if is_idle := self._checks % _THOROUGH_EVERY != 0 and self.quiet(now_ms):
@@ -272,14 +272,14 @@ class Shard:
         try:
             asked = control_records.is_standing_request(table.controls) or table.has_slices
             ended = table.list_superseded(1) or table.expired_cancels(now_ms, 1)
-            return not (asked or set(table.due_lanes(now_ms)) - entry_keys.HELD_LANES or ended)
+            return not (asked or set(table.find_due_lanes(now_ms)) - entry_keys.HELD_LANES or ended)
         except TableUnreadable:
             # Whoever sweeps it finds that too, and has it opened again.
             return False
 
     def is_overlooked(self, admission: Admission, now_ms: int) -> bool:
         """Whether something is due that nothing holds: a sweep that found nothing must not leave that behind."""
-        lanes = {admission.lanes[prefix] for prefix in self.table.due_lanes(now_ms) if prefix in admission.lanes}
+        lanes = {admission.lanes[prefix] for prefix in self.table.find_due_lanes(now_ms) if prefix in admission.lanes}
         due = {lane for lane in lanes if not lane.calls}
         return bool(due) and not due <= admission.list_blocked(now_ms).keys()
 

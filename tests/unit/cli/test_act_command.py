@@ -81,7 +81,7 @@ def test_a_preview_before_which_somebody_sat_too_long_is_not_started(monkeypatch
     class Asked(Shards):
         admin = None
 
-        def follower(self) -> Nothing:
+        def make_reader(self) -> Nothing:
             return Nothing()
 
     def previewed(_settings: Any, _registry: Any, asked: Request, _fits: Any, now_ms: int, *_: Any, **__: Any) -> Preview:

@@ -114,7 +114,7 @@ def test_a_person_of_a_provider_is_known_to_the_other_console_with_the_roles_of_
     provider = Provider(client, RolesOfClaims(roles, "groups"), clock.wall_ms)
     first, second = (console(key, "", provider=provider) for _ in range(2))
     person = Person("ada@example.com", (*(f"group-{n:050}" for n in range(300)), "oncall"))
-    secret, _ = first.console.sign_in.by_provider(provider, person)
+    secret, _ = first.console.sign_in.begin_with_provider(provider, person)
     assert len(secret) < 4_000, "browsers keep no more"
     browser = second.browser()
     browser.cookies.set("retry-console", secret)

@@ -423,7 +423,7 @@ def test_a_discarded_letter_of_a_queue_lets_the_next_one_go_first_and_undone_tak
     bench.ask("discard", at_once(keys[:1]))
     bench.finish()
     lane = entry_keys.lane_of(keys[0])
-    assert [key for key in bench.table.lanes() if key == lane] == [lane]
+    assert [key for key in bench.table.list_lanes() if key == lane] == [lane]
     assert [key for key, _ in bench.table.find_due(NOW_MS + HOUR_MS, 10, 1 << 20, lane)] == [keys[1]]
     discarded = next(key for key in bench.live() if key not in keys)
     bench.now_ms += 1

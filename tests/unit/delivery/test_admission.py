@@ -86,7 +86,7 @@ def test_a_pause_stops_what_it_names_and_nothing_else(bench: Bench, scope: str, 
 def test_a_pause_with_an_end_lets_go_at_that_time(bench: Bench) -> None:
     ends = {control_records.pause_key("all", ""): control_records.encode(Pause(NOW_MS, until_ms=NOW_MS + 5_000))}
     permits = bench.admission.acquire_permits(FREE, 1, NOW_MS + 4_999, ends)
-    assert (permits, bench.admission.why_not(FREE, ends, NOW_MS + 5_000)) == (0, None)
+    assert (permits, bench.admission.explain_block(FREE, ends, NOW_MS + 5_000)) == (0, None)
     assert "until" in (bench.why(FREE) or "")
     assert (bench.admission.acquire_permits(FREE, 1, NOW_MS + 5_000, ends), bench.why(FREE)) == (1, None)
 
@@ -242,5 +242,5 @@ def test_what_is_held_is_counted_by_reason(bench: Bench) -> None:
     assert [bench.take(ORDERS), bench.take(OTHERS, topic="others.DLT"), bench.take(BROKEN), bench.take(FREE)] == [0] * 4
     assert bench.take(Lane("orders", "orders.DLT", "gone.retry")) == 0
     found = {Reason.RATE_LIMIT: 1, Reason.PAUSED: 1, Reason.CIRCUIT_BREAKER: 1, Reason.REFUSED: 1, Reason.NOT_ALLOWED: 1}
-    assert bench.admission.reasons(NOW_MS) == found
-    assert bench.admission.reasons(NOW_MS + 60_000) == {}
+    assert bench.admission.count_reasons(NOW_MS) == found
+    assert bench.admission.count_reasons(NOW_MS + 60_000) == {}

@@ -219,9 +219,9 @@ def test_each_run_is_made_once_and_the_next_is_put_with_it(bench: Bench) -> None
 def test_what_a_table_knows_ahead_is_what_was_committed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not what would come out if it were worked out again."""
     bench.named(NOW_MS, 1, b"x" * 100, to="narrow")
-    replacements, later_ms = TransactionBatch.replacements, count()
+    replacements, later_ms = TransactionBatch.make_replacements, count()
     later = lambda of, now_ms, *rest: replacements(of, now_ms + next(later_ms), *rest)  # noqa: E731
-    monkeypatch.setattr(TransactionBatch, "replacements", later)
+    monkeypatch.setattr(TransactionBatch, "make_replacements", later)
     assert bench.sweep().deferred == {"narrow": 1}
     committed = [r.key() or b"" for r in bench.log.read("changelog") if r.value() is not None][-1]
     assert bench.table.get(committed) is not None

@@ -90,7 +90,7 @@ def test_a_probe_that_comes_back_opens_it_for_twice_as_long_each_time(breakers: 
         begun_ms = now_ms
         while not allowed(breakers, now_ms):
             now_ms += 1_000
-        breakers.unsent(T)  # It was only asked.
+        breakers.return_probe(T)  # It was only asked.
         lasted.append(now_ms - begun_ms)
     assert lasted == [60_000, 120_000, 240_000, 480_000, 600_000, 600_000]
 
@@ -123,12 +123,12 @@ def test_before_a_probe_went_no_single_letter_is_taken_for_it(breakers: TargetCi
 def test_silence_without_a_probe_closes_nothing(breakers: TargetCircuitBreakers) -> None:
     opened(breakers)
     assert allowed(breakers, OPEN_MS) == 1
-    breakers.unsent(T)
+    breakers.return_probe(T)
     assert [allowed(breakers, 100 * OPEN_MS) for _ in range(2)] == [1, 0]
 
 
 def test_what_is_unsent_while_it_is_closed_changes_nothing(breakers: TargetCircuitBreakers) -> None:
-    breakers.unsent(T)
+    breakers.return_probe(T)
     assert breakers.describe_targets(0) == {}
 
 

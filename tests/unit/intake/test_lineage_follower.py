@@ -28,7 +28,7 @@ class Patient(MemoryPartitionReader):
 
 
 class Brokers(MemoryCluster):
-    def follower(self) -> Patient:
+    def make_reader(self) -> Patient:
         self.made = Patient(self._log)
         return self.made
 

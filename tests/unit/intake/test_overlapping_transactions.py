@@ -57,7 +57,7 @@ class Producer(MemoryTransactionalProducer):
 
 
 class Brokers(MemoryCluster):
-    def writer(self, name: str) -> Producer:
+    def make_producer(self, name: str) -> Producer:
         return Producer(self._log, f"app-{name}")
 
 

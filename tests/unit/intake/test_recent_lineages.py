@@ -303,10 +303,10 @@ def test_of_equal_letters_only_the_last_lengthens_a_chain(slots: int) -> None:
         ring = Ring(100)
     for lineage in range(1, 90):
         ring.link(ring.append_row(lineage, 7, 1, 1, 1), 7)
-    last = ring.of_fingerprint(7)
+    last = ring.find_fingerprint(7)
     assert ring.read_identity(last) == (89, 7)
     ring.unlink(last)
-    assert ring.of_fingerprint(7) == 0
+    assert ring.find_fingerprint(7) == 0
 
 
 def test_a_row_that_is_linked_again_does_not_hide_newer_ones_when_it_goes() -> None:
@@ -318,9 +318,9 @@ def test_a_row_that_is_linked_again_does_not_hide_newer_ones_when_it_goes() -> N
         ring.link(number, ring.read_identity(number)[1])
     ring.unlink(first)
     ring.link(first, 100)
-    assert ring.of_fingerprint(100) == first
+    assert ring.find_fingerprint(100) == first
     ring.append_row(11, 1_100, 1, 1, 1)
-    assert [ring.of_fingerprint(100 * n) for n in range(1, 11)] == [0, *others]
+    assert [ring.find_fingerprint(100 * n) for n in range(1, 11)] == [0, *others]
 
 
 def test_a_parked_return_takes_the_send_that_was_due() -> None:

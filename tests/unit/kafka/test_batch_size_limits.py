@@ -12,7 +12,7 @@ def entry(size: int, topic: str = "t") -> Entry:
 
 def portions_of(portions: BatchSizeLimits, entries: list[Entry]) -> list[int]:
     """How many go together, portion by portion."""
-    assert portions.has_limits()
+    assert portions.begin_batch()
     found = [0]
     for e in entries:
         if portions.queue_entry(e):
@@ -23,7 +23,7 @@ def portions_of(portions: BatchSizeLimits, entries: list[Entry]) -> list[int]:
 
 def test_nothing_is_limited_until_it_is_refused() -> None:
     portions = BatchSizeLimits()
-    assert not portions.has_limits()
+    assert not portions.begin_batch()
     assert not any(portions.queue_entry(entry(1 << 20)) for _ in range(10))
     assert not portions.alone(entry(1 << 20))
 

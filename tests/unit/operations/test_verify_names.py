@@ -38,7 +38,7 @@ class Verify:
         for record in records:
             reader.read_change(record)
         for key, envelope in [row[1:] for row in bench.table.scan_entries(b"", 1_000)] if stored is None else stored:
-            reader.table_row(0, CHANGELOG.partition, key, envelope)
+            reader.add_table_row(0, CHANGELOG.partition, key, envelope)
         self.letters = list(group_rows(rows))
         self.tables = {CHANGELOG.partition: [(0, bench.table.next_offset if complete else records[-1].offset())]}
         self.blocked: str | None = None

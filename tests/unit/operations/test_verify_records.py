@@ -106,11 +106,11 @@ def entry_key(ordered: bool = False) -> bytes:
 def test_all_that_is_said_of_a_letter_is_said_under_its_coordinates() -> None:
     read = Read()
     envelope = envelopes.encode(Entry("orders.retry", b"key", b"value", [], NOW_MS, "team"))
-    read.reader.outcome(Message("outcomes", b"00aa", orjson.dumps(tell_of(OUTCOME))))
+    read.reader.add_outcome(Message("outcomes", b"00aa", orjson.dumps(tell_of(OUTCOME))))
     read.reader.read_change(Message("changelog", entry_key(), envelope))
     read.reader.read_change(Message("changelog", entry_key(), None))
     read.deliveries.add_committed(Message("orders.retry", b"key", b"value", OURS))
-    read.reader.table_row(0, 1, entry_key(), envelope)
+    read.reader.add_table_row(0, 1, entry_key(), envelope)
     assert {read.names.format_letter(row) for row in read.rows} == {"orders.DLT/2/7"}
     assert [row.kind for row in read.rows] == [RowKind.OUTCOME, RowKind.PUT, RowKind.DELETE, RowKind.DELIVERY, RowKind.TABLE]
     assert all(row.in_scope for row in read.rows[:4])
@@ -135,7 +135,7 @@ def test_what_is_said_of_a_block_is_said_of_each_of_its_letters() -> None:
 def test_a_parked_letter_has_the_attempt_that_its_record_has() -> None:
     read = Read()
     parked = tell_of({**OUTCOME, "decision": "park", "due_ms": None, "attempt": 3})
-    read.reader.outcome(Message("outcomes", b"", orjson.dumps(parked)))
+    read.reader.add_outcome(Message("outcomes", b"", orjson.dumps(parked)))
     [outcome] = read.rows
     assert (outcome.in_scope, outcome.attempt, outcome.due_ms) == (True, 2, NOW_MS)
 
@@ -146,7 +146,7 @@ def test_what_an_action_has_decided_is_evidence_of_targets_and_no_second_outcome
     letters = {shared: [(b"00aa", 7, NOW_MS, NOW_MS, NOW_MS + 5)]}
     acted = outcomes.encode_outcomes(defaultdict(list, letters), NOW_MS + 9, ActionOutcome("0a", "redirect"))
     for value in (orjson.dumps(tell_of(OUTCOME)), *acted):
-        read.reader.outcome(Message("outcomes", b"00aa", value))
+        read.reader.add_outcome(Message("outcomes", b"00aa", value))
     assert [row.taken_ms for row in read.rows] == [NOW_MS]
     assert read.reader.targets == {"orders.retry", "orders.slow"}
     slow = Lane("team", "orders.DLT", "orders.slow")
@@ -157,10 +157,10 @@ def test_what_an_action_has_decided_is_evidence_of_targets_and_no_second_outcome
 def test_what_a_group_has_committed_is_no_outcome() -> None:
     read = Read()
     sampled = offset_records.to_json(offset_records.Position("shop", "orders.retry", 0, 7, NOW_MS))
-    read.reader.outcome(Message("outcomes", offset_records.KEY, sampled))
+    read.reader.add_outcome(Message("outcomes", offset_records.KEY, sampled))
     assert (read.rows, read.findings.counts, read.reader.count_aborted()) == ([], {}, 0)
     # But a letter's own record that is none is counted.
-    read.reader.outcome(Message("outcomes", b"00aa", sampled))
+    read.reader.add_outcome(Message("outcomes", b"00aa", sampled))
     assert (read.findings.counts, count_unreadable("outcomes")) == ({}, 1)
 
 
@@ -216,7 +216,7 @@ def test_a_former_version_of_a_letter_is_no_delivery_and_a_discarded_letter_is_o
 ])  # fmt: skip
 def test_what_no_worker_writes_is_counted_and_is_no_finding(topic: str, key: bytes | None, value: bytes | None) -> None:
     read = Read()
-    take = read.reader.read_change if topic == "changelog" else read.reader.outcome
+    take = read.reader.read_change if topic == "changelog" else read.reader.add_outcome
     take(Message(topic, key, value))
     assert (read.rows, dict(read.findings.counts), count_unreadable(topic)) == ([], {}, 1)
 
@@ -254,7 +254,7 @@ def test_a_delivery_too_large_for_a_source_goes_to_the_letter_of_its_id_and_atte
     large = {name: value for name, value in OURS.items() if name in ("retry-id", "retry-attempt")}
     read.deliveries.add_committed(Message("orders.retry", b"", b"", large))
     read.deliveries.add_committed(Message("orders.retry", b"", b"", large))
-    read.reader.outcome(Message("outcomes", b"", orjson.dumps(tell_of(OUTCOME))))
+    read.reader.add_outcome(Message("outcomes", b"", orjson.dumps(tell_of(OUTCOME))))
     [outcome] = read.rows
     read.deliveries.match(outcome._replace(attempt=outcome.attempt + 1))
     assert len(read.rows) == 1
@@ -270,7 +270,7 @@ def test_undone_is_what_only_one_of_the_readers_sees() -> None:
     read = Read()
     outcome, put = Message("outcomes", b"", orjson.dumps(tell_of(OUTCOME))), Message("changelog", entry_key(), b"")
     delivery = Message("orders.retry", b"", b"", OURS)
-    takes = (read.reader.outcome, outcome), (read.reader.read_change, put), (read.deliveries.add_committed, delivery)
+    takes = (read.reader.add_outcome, outcome), (read.reader.read_change, put), (read.deliveries.add_committed, delivery)
     for take, message in takes:
         take(message)
     for message in (outcome, put):

@@ -30,7 +30,7 @@ def retry(minutes_ago: int, attempt: str = "1") -> Retry:
 def test_a_retry_counts_once_its_settle_time_is_over() -> None:
     seen = Window()
     seen.count_sent({retry(10): 5, retry(11): 3, retry(70): 2, retry(71): 100, retry(-1): 100}, NOW_MS)
-    seen.back({retry(11): 1, retry(9): 4}, NOW_MS)
+    seen.count_returned({retry(11): 1, retry(9): 4}, NOW_MS)
     assert seen.count_settled(NOW_MS) == {KEY: (5, 1)}
     assert seen.count_settled(NOW_MS + MINUTE_MS) == {KEY: (8, 1)}
     assert seen.count_settled(NOW_MS + 80 * MINUTE_MS) == {}
@@ -40,7 +40,7 @@ def test_a_retry_counts_once_its_settle_time_is_over() -> None:
 def test_what_is_settled_is_what_a_plain_list_says(told: list[tuple[bool, int, str, int]]) -> None:
     seen = Window()
     for back, ago, attempt, count in told:
-        (seen.back if back else seen.count_sent)({retry(ago, attempt): count}, NOW_MS)
+        (seen.count_returned if back else seen.count_sent)({retry(ago, attempt): count}, NOW_MS)
     for attempt in ("1", "2"):
         counted = [(back, count) for back, ago, of, count in told if of == attempt and 10 < ago <= 70]
         expected = (sum(n for back, n in counted if not back), sum(n for back, n in counted if back))

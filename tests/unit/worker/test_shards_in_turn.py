@@ -33,7 +33,7 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> Shards:
     log = MemoryLog()
     log.create(TOPIC, len(SIZES))
     cluster = MemoryCluster(log, "app", "a")
-    writer = cluster.writer("fill")
+    writer = cluster.make_producer("fill")
     writer.open()
     writer.begin()
     for partition in range(len(SIZES)):
