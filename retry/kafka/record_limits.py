@@ -22,8 +22,8 @@ from retry.record import count_bytes
 #
 # gzip, since every client reads it without further packages: stock KafkaJS and aiokafka know no other codec. Which codec a
 # letter came with is not known: librdkafka does not tell it of a record that it gives to read. Compressing takes some 40 ms of
-# CPU for each megabyte at the first level and 150 ms at the one that producers use, so only what does not fit otherwise is
-# compressed here.
+# CPU for each megabyte at the first level and 150 ms at the one that producers use, while all other letters wait. So only what
+# does not fit otherwise is compressed here, and no further than to where it is too large.
 
 BATCH_HEADER_BYTES = 61
 # Of deflate: the first, and the one that librdkafka takes where it is not told another.
@@ -33,21 +33,30 @@ _GZIP = 31
 _FIXED_BYTES = b"\0\0\0"
 # Another build of zlib may make a little more of the same bytes.
 _MARGIN_PARTS, _MARGIN_BYTES = 200, 32
+_CHUNK_BYTES = 16 << 10
 
 
 def fits_compressed(record: Entry, bytes_max: int) -> bool:
     """Tell whether a topic that takes batches of so many bytes takes a record that was compressed with gzip."""
-    encoded = _encode(record)
-    return any(_batch_bytes(encoded, level) <= bytes_max for level in _LEVELS)
+    encoded = memoryview(_encode(record))
+    return any(_is_within(encoded, level, bytes_max) for level in _LEVELS)
 
 
 def measure_compressed_batch(record: Entry) -> int:
     """Count the bytes of the batch in which a record goes alone, compressed with gzip as producers do it."""
-    return _batch_bytes(_encode(record), _LEVELS[-1])
+    return _add_margin(len(zlib.compress(_encode(record), _LEVELS[-1], _GZIP)))
 
 
-def _batch_bytes(encoded: bytes, level: int) -> int:
-    size = len(zlib.compress(encoded, level, _GZIP))
+def _is_within(encoded: memoryview, level: int, bytes_max: int) -> bool:
+    packer, size = zlib.compressobj(level, wbits=_GZIP), 0
+    for at in range(0, len(encoded), _CHUNK_BYTES):
+        size += len(packer.compress(encoded[at : at + _CHUNK_BYTES]))
+        if _add_margin(size) > bytes_max:
+            return False
+    return _add_margin(size + len(packer.flush())) <= bytes_max
+
+
+def _add_margin(size: int) -> int:
     return BATCH_HEADER_BYTES + size + size // _MARGIN_PARTS + _MARGIN_BYTES
 
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import random
+import zlib
+from typing import Any
+
 import pytest
 
 from retry.delay_queue.envelopes import Entry
 from retry.kafka import client_config
-from retry.kafka.record_limits import RecordLimits, RefusedFor, TopicLimits, measure_batch
+from retry.kafka.record_limits import (
+    RecordLimits,
+    RefusedFor,
+    TopicLimits,
+    fits_compressed,
+    measure_batch,
+    measure_compressed_batch,
+)  # fmt: skip
 from retry.settings import Settings
 from tests.support.simulated_clock import Simulated
 
@@ -126,3 +137,35 @@ def test_where_brokers_do_not_tell_nothing_older_than_what_was_refused_is_tried(
     limits.learn_refusal(made_at(None), RefusedFor.CONTENT, NOW_MS)
     records = [made_at(NOW_MS - 499), made_at(NOW_MS - 500), made_at(None, key=None)]
     assert set(limits.find_refused(records, NOW_MS)) == {1}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_record_fits_exactly_where_all_of_it_compressed_does(seed: int) -> None:
+    draw = random.Random(seed)
+    words = [draw.randbytes(draw.randrange(1, 30)) for _ in range(50)]
+    value = b"".join(draw.choices(words, k=draw.randrange(1, 20_000))) + draw.randbytes(draw.randrange(100_000))
+    record = Entry("t", b"key", value, [("a", b"b" * 300)], None, "")
+    size = measure_compressed_batch(record)
+    assert fits_compressed(record, size) and not fits_compressed(record, size - size // 4)
+
+
+def test_what_cannot_fit_is_compressed_no_further_than_its_topic_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, compressobj = [0], zlib.compressobj
+
+    class Counting:
+        def __init__(self, *args: Any, **more: Any) -> None:
+            self._packer = compressobj(*args, **more)
+
+        def compress(self, data: bytes) -> bytes:
+            seen[0] += len(data)
+            return self._packer.compress(data)
+
+        def flush(self) -> bytes:
+            return self._packer.flush()
+
+    monkeypatch.setattr(zlib, "compressobj", Counting)
+    record = Entry("t", None, random.Random(0).randbytes(3 << 20), [], None, "")
+    assert not fits_compressed(record, 32 << 10)
+    # Of both levels; a compressor holds back what it has not made a block of.
+    assert 0 < seen[0] < 2 * (200 << 10)
+    assert fits_compressed(record, 4 << 20)
