@@ -94,7 +94,7 @@ lint: setup  ## style, types, import contracts
 docs: setup  ## renew what pages of docs/ show of the code: metrics, settings, commands, errors
 	$(BIN)/python -m tests.support.generated_docs
 
-simulate: setup  ## workers over a log in memory, faults at every step: SEEDS=10000 runs, some twenty minutes on two cores
+simulate: setup  ## workers over a log in memory, faults at every step: SEEDS=10000 runs, half an hour on two cores
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 bench: setup  ## rates, lateness and memory beside the machine's own limit

@@ -1,8 +1,8 @@
 """Plain mappings, as a YAML or JSON reader gives them, to curves and policies. Every mistake names its place.
 
->>> policy({"backoff": {"kind": "constant", "delay": "5s"}, "jitter": "none"}).curve(1)
+>>> parse_policy({"backoff": {"kind": "constant", "delay": "5s"}, "jitter": "none"}).curve(1)
 5000
->>> policy({"backoff": {"kind": "constant", "delay": "5"}})
+>>> parse_policy({"backoff": {"kind": "constant", "delay": "5"}})
 Traceback (most recent call last):
 backoff.errors.PolicyInvalid: backoff.delay: '5' is not a duration; write it like 250ms, 30s, 5m, 2h, 3d or 1h30m
 """
@@ -19,7 +19,7 @@ from backoff.errors import PolicyInvalid, quote_value
 from backoff.policy import JITTERS, Constant, Exponential, Jitter, Linear, Policy, Steps, full
 from backoff.rate_limit import parse_rate
 
-__all__ = ["DEFAULT", "duration_ms", "duration_text", "parse_curve", "parse_rate", "policy"]
+__all__ = ["DEFAULT", "duration_ms", "duration_text", "parse_curve", "parse_policy", "parse_rate"]
 
 DEFAULT = Policy(
     curve=Exponential(delay_ms=10_000, factor=2.0, max_delay_ms=3_600_000),
@@ -35,7 +35,7 @@ _STEPS_MAX = 1_000
 _ATTEMPTS_MAX = 1_000_000
 
 
-def policy(mapping: Mapping[str, object], base: Policy = DEFAULT) -> Policy:
+def parse_policy(mapping: Mapping[str, object], base: Policy = DEFAULT) -> Policy:
     """Return the base policy with what a mapping says instead; raises PolicyInvalid where a key is unknown or unusable.
 
     Keys: backoff, jitter, max_attempts (0 to 1,000,000), max_age, honour_retry_at, quiet_hours, align. A `backoff`

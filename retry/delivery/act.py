@@ -127,7 +127,7 @@ class Acting(Mover):
                 return self._drop_rest(state)
             elif state.held is None and (order := self._build_hold_order(state, context)):
                 return _make_hold(state, order)
-            elif state.held is None and not self._named.wait(state) and (found := self._find_open_slice(state)):
+            elif state.held is None and not self._named.is_waiting(state) and (found := self._find_open_slice(state)):
                 # None while its records are being read: another question would take the place of that one.
                 return self._slice(*found, context)
             if work := self._ramp_runner.count_sent(state):

@@ -199,7 +199,7 @@ class HostCircuitBreakers:
             return f"its breaker is open for {(breaker.until_ms - now_ms + 999) // 1_000} s more"
         return "its breaker is half open and a probe is under way" if breaker.probing else None
 
-    def half_open(self, host: str) -> bool:
+    def is_half_open(self, host: str) -> bool:
         """Whether it gets one call at a time."""
         breaker = self._failing.get(host)
         return breaker is not None and breaker.until_ms > 0

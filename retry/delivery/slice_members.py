@@ -254,8 +254,8 @@ class NamedPolicies:
     def __init__(self) -> None:
         self._since_ms: dict[bytes, int] = {}
 
-    def wait(self, state: ActionState) -> bool:
-        """Whether its file was not there when that was asked last."""
+    def is_waiting(self, state: ActionState) -> bool:
+        """Whether the policy file of an action was not there when this was asked last."""
         return state.id in self._since_ms
 
     def build_policy_hold(self, state: ActionState, digest: str, now_ms: int) -> Order | None:

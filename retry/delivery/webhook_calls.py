@@ -23,8 +23,7 @@ import msgspec
 import xxhash
 
 from backoff import Park, Policy, PolicyInvalid, RetryAt
-from backoff.parse import DEFAULT
-from backoff.parse import policy as parsed
+from backoff.parse import DEFAULT, parse_policy
 from retry.dead_letters import retry_headers
 from retry.delay_queue import entry_keys
 from retry.delay_queue.entry_keys import Lane
@@ -171,7 +170,7 @@ def _policy(text: str) -> Policy:
     if not text:
         return _NO_RETRY
     try:
-        return parsed(msgspec.json.decode(text, type=dict))
+        return parse_policy(msgspec.json.decode(text, type=dict))
     except (PolicyInvalid, msgspec.MsgspecError) as error:
         log.warning("a timer's policy is unknown to this version, and the usual one is taken: %s", error)
         return DEFAULT

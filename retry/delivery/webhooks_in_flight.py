@@ -87,7 +87,7 @@ class WebhooksInFlight:
             return self._room(team, host)
 
     def _room(self, team: str, host: str) -> int:
-        if self._hosts.half_open(host):
+        if self._hosts.is_half_open(host):
             return 1 - min(1, self._of_host[host])
         not_of_others = self._limits.total - self._of_host.total() + self._of_team[team]
         # The last quarter is for teams that have none yet.

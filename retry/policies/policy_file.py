@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec import UNSET, UnsetType
 
 from backoff import Policy, PolicyInvalid
-from backoff.parse import policy as parse_policy
+from backoff.parse import parse_policy
 from backoff.rate_limit import Limit
 from backoff.recurrence import LATE_MS_MIN, MISFIRES
 from retry.dead_letters.failure import FIELDS

@@ -41,7 +41,7 @@ _TIMING = ("backoff", "jitter", "max_attempts", "max_age", "honour_retry_at", "q
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys that `backoff.parse.policy` reads, and `ordered`; allowed at every level."""
+    """The keys that `backoff.parse.parse_policy` reads, and `ordered`; allowed at every level."""
 
     backoff: object = UNSET
     jitter: object = UNSET
@@ -53,7 +53,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ordered: bool | UnsetType = UNSET
 
     def timing(self) -> dict[str, object]:
-        """Return the keys for `backoff.parse.policy` that are written in this section."""
+        """Return the keys for `backoff.parse.parse_policy` that are written in this section."""
         return {key: value for key in _TIMING if (value := getattr(self, key)) is not UNSET}
 
 

@@ -138,10 +138,15 @@ def test_it_says_what_the_commands_say_and_follows_what_happens(
     assert taken_in.command("resume", "--team", "testers").returncode == 0
     await_that("it is over", lambda: not replica.load_now(None).held)
 
+    (parked,) = replica.list_letters(None, parse("state:parked key:12")).rows
     for letter_filter in (f"key:{(first.key or b'').decode()}", "state:parked key:12"):
         told = taken_in.command("act", "retry", letter_filter, "--yes", "--wait", "1m")
         assert told.returncode == 0, told.stderr
     await_that("both have gone", lambda: replica.load_now(None).waiting + replica.load_now(None).parked == WAITING + PARKED - 2)
+    departed = replica.find_departed(None, parked.name)
+    assert departed is not None and (departed.letter, departed.lineage) == (parked.letter, parked.lineage)
+    assert replica.find_departed(frozenset({"others"}), parked.name) is None
+    assert replica.find_departed(None, parked.name.rpartition("/")[0] + "/999") is None
     await_that("the audit is shown", lambda: sum(row.done for row in replica.list_audit_rows(None).rows) == 2)
     assert replica.list_audit_rows(frozenset({"others"})).rows == []
     assert first.lineage is not None

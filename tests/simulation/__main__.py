@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: many seeds, or one that is told step by step."""
+"""`python -m tests.simulation`: many seeds, or one that is printed step by step."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _SHOWN = 10
 @click.option("--mutant", type=click.Choice(list(mutants.MUTANTS)), help="With one rule of the protocol switched off.")
 @click.option("--processes", type=int, help="As many as there are cores, if not given.")
 def main(seed: int | None, trace: bool, seeds: int, first: int, mutant: str | None, processes: int | None) -> None:
-    """Run workers over a log in memory, with faults; a failing seed is told, and always fails in the same way."""
+    """Run workers over a log in memory, with faults; a failing seed is printed, and always fails in the same way."""
     if seed is not None:
         sys.exit(_one(seed, trace, mutant or ""))
     total = run_all(first, seeds, mutant or "", processes=processes)
-    click.echo(total.told())
+    click.echo(total.describe())
     for kind, count in sorted(total.happened.items()):
         click.echo(f"  {count:>9,}  {kind}")
     for failed, problem in sorted(total.problems.items())[:_SHOWN]:

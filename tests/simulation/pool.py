@@ -48,8 +48,8 @@ class Total:
             self.seeds += 1
             self.problems |= {other.seed: other.problem} if other.problem else {}
 
-    def told(self) -> str:
-        """One line."""
+    def describe(self) -> str:
+        """Describe the run in one line."""
         rate = self.seeds / max(self.seconds, 1e-9)
         return f"{self.seeds:,} seeds, {self.letters:,} letters, {rate:.0f} seeds/s, {len(self.problems)} with a problem"
 

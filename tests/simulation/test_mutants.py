@@ -33,7 +33,7 @@ EACH_MUTANT = [*(mutant for mutant in MUTANTS if mutant not in _RARE), *only_in_
 @pytest.mark.parametrize("mutant", EACH_MUTANT)
 def test_a_rule_that_is_switched_off_is_missed(mutant: str) -> None:
     total = run_all(BEGINS.get(mutant, 0), SEEDS, mutant, stop_early=True, processes=1)
-    print(f"{mutant}: {total.told()}: {next(iter(total.problems.items()), None)}")
+    print(f"{mutant}: {total.describe()}: {next(iter(total.problems.items()), None)}")
     assert total.problems, f"{SEEDS} runs without it kept every promise"
     misfit = [why for why in total.problems.values() if why.startswith(_MISFITS)]
     assert not misfit, f"the mutant does not fit the product: {misfit[0]}"

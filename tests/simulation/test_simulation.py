@@ -63,7 +63,7 @@ POINTS = {f"{step}, {when}" for step in STEPS for when in ("before", "after")}
 @pytest.mark.parametrize(("first", "count"), SPANS)
 def test_every_promise_is_kept_in_every_run(first: int, count: int) -> None:
     total = run_all(first, count)
-    print(total.told())
+    print(total.describe())
     failed = [f"python -m tests.simulation --seed {n} --trace   # {what}" for n, what in sorted(total.problems.items())]
     assert not failed, "\n".join(failed[:10])
     assert too_rare(total) == {}
@@ -91,8 +91,8 @@ def test_a_seed_always_goes_the_same_way() -> None:
     assert len(first.trace) > 50
 
 
-def told(seed: int, hash_seed: str) -> list[str]:
-    """The trace of a seed in a process of its own."""
+def read_trace(seed: int, hash_seed: str) -> list[str]:
+    """Read the trace of a seed that runs in a process of its own."""
     command = [sys.executable, "-m", "tests.simulation", "--seed", str(seed), "--trace"]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True, text=True).stdout.splitlines()
@@ -100,13 +100,13 @@ def told(seed: int, hash_seed: str) -> list[str]:
 
 def test_a_seed_goes_the_same_way_in_each_process() -> None:
     # In this one a worker asks about several topics at once: the order of a set of names is another in each process.
-    assert told(18, "1") == told(18, "2")
+    assert read_trace(18, "1") == read_trace(18, "2")
 
 
 def test_a_seed_goes_the_same_way_behind_others() -> None:
     # In this one it matters which shard is swept first of all: what is numbered over all runs must not decide that.
     run(11)
-    assert run(22, tell=True).trace == told(22, "1")[:-1]
+    assert run(22, tell=True).trace == read_trace(22, "1")[:-1]
 
 
 def test_a_broken_promise_is_caught_by_nobody() -> None:

@@ -75,7 +75,7 @@ def _cells(each: Mapping[str, Any]) -> list[str]:
 
 
 def _plain(each: Expected) -> dict[str, Any]:
-    return {name: getattr(each, name) for name in _NAMES} | {"p50_ms": each.wait_ms(0.5), "p90_ms": each.wait_ms(0.9)}
+    return {name: getattr(each, name) for name in _NAMES} | {"p50_ms": each.find_wait_ms(0.5), "p90_ms": each.find_wait_ms(0.9)}
 
 
 def _sum(by_kind: Mapping[Kind, Expected]) -> Expected:

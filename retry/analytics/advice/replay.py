@@ -58,7 +58,7 @@ class Observed:
         self._ages_ms, self._parts = _recovered_by_age(evidence)
         self._known: dict[tuple[int, int, int], Chance | None] = {}
 
-    def retry(self, attempt: int, delay_ms: int, age_ms: int, age_before_ms: int) -> RetryChance:
+    def estimate_retry(self, attempt: int, delay_ms: int, age_ms: int, age_before_ms: int) -> RetryChance:
         """Find the chance of a retry that was preceded by one of another age, 0 for none."""
         place = attempt, delay_ms, age_ms
         if place not in self._known:
@@ -183,7 +183,7 @@ class Expected:
             setattr(self, name, getattr(self, name) + times * getattr(other, name))
         self.waits_ms += [(wait_ms, times * part) for wait_ms, part in other.waits_ms]
 
-    def wait_ms(self, share: float) -> int | None:
+    def find_wait_ms(self, share: float) -> int | None:
         """Return the time (ms) after which this share of the recovering letters has recovered; None where none does."""
         reached = 0.0
         for wait_ms, letters in sorted(self.waits_ms):
@@ -261,7 +261,7 @@ def _walk(route: Route, start: Start, observed: Observed, draw: float) -> Expect
     begun_ms = start.hour_ms + int(draw * _HOUR_MS)
     left, bounds = 1.0, _Bounds()
     for attempt, failed_ms, due_ms in iterate_retries(route, start.exception, start.is_cause, begun_ms, draw):
-        chance, is_observed = observed.retry(attempt, due_ms - failed_ms, due_ms - begun_ms, failed_ms - begun_ms)
+        chance, is_observed = observed.estimate_retry(attempt, due_ms - failed_ms, due_ms - begun_ms, failed_ms - begun_ms)
         expected.retries += left
         if attempt > observed.attempts:
             expected.unobserved_attempts += left

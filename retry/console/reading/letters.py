@@ -206,7 +206,7 @@ def list_events(connection: sqlite3.Connection, scope: Scope, lineage: str) -> l
 
     A lineage is one original failure over all its retries.
     """
-    letters = _read_letters(connection, scope, lineage)
+    letters = read_lineage_letters(connection, scope, lineage)
     here = {letter.letter for letter in letters if letter.letter}
     found = [*_list_attempt_events(connection, scope, lineage, here), *map(_describe_present, letters)]
     places = here | {event.place for event in found if event.what in ("failed", "came back")}
@@ -215,7 +215,10 @@ def list_events(connection: sqlite3.Connection, scope: Scope, lineage: str) -> l
 
 
 def find_departed(connection: sqlite3.Connection, scope: Scope, name: str) -> DepartedLetter | None:
-    """Find what is known of a letter by its former name; None where no outcome tells of it, or it is another team's."""
+    """Find what outcomes tell of a letter, by where it failed or the name with which it waited.
+
+    Return None where no outcome tells of it, or it is another team's.
+    """
     if not name.isascii():
         return None
     try:
@@ -229,13 +232,14 @@ def find_departed(connection: sqlite3.Connection, scope: Scope, name: str) -> De
     if row is None or (scope is not None and row[1] not in scope):
         return None
     lineage, _, cause, group = row
-    return DepartedLetter(str(where), lineage, cause, group, tuple(_read_letters(connection, scope, lineage)))
+    return DepartedLetter(str(where), lineage, cause, group, read_lineage_letters(connection, scope, lineage))
 
 
-def _read_letters(connection: sqlite3.Connection, scope: Scope, lineage: str) -> list[LetterRow]:
+def read_lineage_letters(connection: sqlite3.Connection, scope: Scope, lineage: str) -> tuple[LetterRow, ...]:
+    """Read the letters of a lineage that wait or rest now, as far as they are of these teams."""
     rows = connection.execute("SELECT sort, id FROM letters WHERE lineage = ? LIMIT ?", (lineage, _EVENTS_MAX)).fetchall()
     shown = read_letters_at(connection, rows)
-    return [letter for letter in shown if letter.state in _ORDER and (scope is None or letter.team in scope)]
+    return tuple(letter for letter in shown if letter.state in _ORDER and (scope is None or letter.team in scope))
 
 
 def _list_attempt_events(connection: sqlite3.Connection, scope: Scope, lineage: str, here: set[str]) -> Iterator[LineageEvent]:

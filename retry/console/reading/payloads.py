@@ -20,6 +20,7 @@ from retry.errors import EntryUnreadable, FilterInvalid
 from retry.kafka import client_config, topics
 from retry.kafka.interface import Message
 from retry.kafka.record_fetch import HOLE_RECORDS, UNREADABLE, RecordFetcher
+from retry.operations.explain import search
 from retry.operations.found_letter import FoundLetter, make_parked_letter, make_waiting_letter
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.syntax import EVERYTHING, AllOf, Filter, Not, Term, all_of, any_of, negate
@@ -133,6 +134,20 @@ class Payloads:
         if there is None or (scope is not None and there[0].team not in scope):
             return None
         return self._open_letter(self._single.fetch([there[1]], _FETCH_S).get(there[1], UNREADABLE), there[0].name)
+
+    def find_rested(self, scope: Scope, name: str) -> FoundLetter | None:
+        """Find the letter in a record of a topic where letters rest, though it was returned or moved since.
+
+        Return None where the name is of no such record, where it is another team's, or where Kafka does not answer in time.
+        """
+        try:
+            where = search.parse_location(name)
+        except ValueError:
+            return None
+        if where.topic not in {self._own.parked, self._own.discarded, *self._registry().parking()}:
+            return None
+        found = self._open_letter(self._single.fetch([LogRecord(*where)], _FETCH_S).get(where, UNREADABLE), name)
+        return None if found is None or (scope is not None and found.team not in scope) else found
 
     def load_found(
         self, find_positions: Callable[[Connection], list[Position]], load: Callable[[Connection, Sequence[Position]], Loaded]

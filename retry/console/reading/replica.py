@@ -256,8 +256,19 @@ class Replica:
         return found[0] if found and (scope is None or found[0].team in scope) else None
 
     def find_departed(self, scope: Scope, name: str) -> DepartedLetter | None:
+        """Find what is known of a letter by a name that it had; None where nothing is, or it is another team's."""
         with self._reading() as connection:
-            return letters.find_departed(connection, scope, name)
+            if (departed := letters.find_departed(connection, scope, name)) is not None:
+                return departed
+        # Its record stays in the parking topic after it was returned, and says where it had failed.
+        rested = self.payloads.find_rested(scope, name)
+        if rested is None or rested.source is None or rested.lineage is None:
+            return None
+        with self._reading() as connection:
+            if (departed := letters.find_departed(connection, scope, str(rested.source))) is not None:
+                return departed
+            present = letters.read_lineage_letters(connection, scope, rested.lineage)
+        return DepartedLetter(str(rested.source), rested.lineage, rested.failure.root[0], None, present)
 
     def lineage(self, scope: Scope, lineage: str) -> list[LineageEvent]:
         """List what happened to one original record, the oldest first."""

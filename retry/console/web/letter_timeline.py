@@ -53,9 +53,15 @@ class Stop(NamedTuple):
 
 def find_last_stop(events: Sequence[LineageEvent], now_ms: int) -> Stop | None:
     """Find the newest event so far of an original record; None where no event has a known time."""
-    past = [each for each in events if each.what in _SAID and each.at_ms is not None and each.at_ms <= now_ms]
-    newest = max(past, key=lambda each: each.at_ms or 0, default=None)
-    return Stop(newest.what, newest.at_ms or 0, newest.attempt) if newest else None
+    past = [stop for _, stop in _iterate_stops(events) if stop.at_ms <= now_ms]
+    return max(past, key=lambda stop: stop.at_ms, default=None)
+
+
+def _iterate_stops(events: Sequence[LineageEvent]) -> Iterator[tuple[int, Stop]]:
+    """Yield the events that can be drawn, each with its place in the list."""
+    for n, each in enumerate(events):
+        if each.what in _SAID and each.at_ms is not None:
+            yield n, Stop(each.what, each.at_ms, each.attempt)
 
 
 class Timeline(NamedTuple):
@@ -71,9 +77,9 @@ def draw_timeline(events: Sequence[LineageEvent], now_ms: int) -> Timeline | Non
 
     Of many the first two and the newest are drawn. When a retry is due is drawn while it waits for that alone.
     """
-    found = [(n, each) for n, each in enumerate(events) if each.what in _SAID and each.at_ms is not None]
+    found = list(_iterate_stops(events))
     kept = found if len(found) < _STOPS_MAX else found[:_FIRST_DRAWN] + found[_FIRST_DRAWN + 1 - _STOPS_MAX :]
-    stops = [Stop(each.what, each.at_ms or 0, each.attempt, number) for number, (_, each) in enumerate(kept, 1)]
+    stops = [stop._replace(number=number) for number, (_, stop) in enumerate(kept, 1)]
     if not stops:
         return None
     before = sum(stop.at_ms <= now_ms for stop in stops)

@@ -14,7 +14,7 @@ import orjson
 from msgspec import Meta
 
 from backoff import PolicyInvalid, duration_ms
-from backoff.parse import policy as parsed
+from backoff.parse import parse_policy
 from retry.delay_queue.envelopes import Call
 from retry.errors import UrlRefused
 from retry.http_client.ssrf_guard import find_host
@@ -155,7 +155,7 @@ def _policy(request: TimerBody) -> str:
     if not policy:
         return _USUAL_POLICY
     try:
-        parsed(policy)
+        parse_policy(policy)
     except PolicyInvalid as error:
         raise refuse_content(f"policy: {error}") from None
     return orjson.dumps(policy, option=orjson.OPT_SORT_KEYS).decode()

@@ -177,5 +177,5 @@ def test_a_rounded_delay_counts_as_observed_where_the_delay_was(delay_ms: int) -
     seen = Observed(Evidence.from_cells([Cell(1, delay_ms, 50, 50, 0, delay_ms)]))
     near = round_delay(delay_ms)
     assert 1 / 1.16 <= near / delay_ms <= 1.16
-    assert seen.retry(1, near, near, 0).is_observed
+    assert seen.estimate_retry(1, near, near, 0).is_observed
     assert round_delay(near) == near

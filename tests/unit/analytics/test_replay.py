@@ -39,7 +39,7 @@ CONSTANT = "backoff: {kind: constant, delay: 1s}, jitter: none"
 def test_retries_recoveries_and_times_are_what_the_chances_say() -> None:
     found = only(replay(registry(f"{CONSTANT}, max_attempts: 2"), [start()], evidence(0.5, 0.5, 0.5)))
     assert (found.letters, found.retries, found.recovered, found.parked) == pytest.approx((1_000, 1_500, 750, 250))
-    assert (found.wait_ms(0.5), found.wait_ms(0.9), found.unobserved) == (1_000, 2_000, 0)
+    assert (found.find_wait_ms(0.5), found.find_wait_ms(0.9), found.unobserved) == (1_000, 2_000, 0)
     assert found.recovered_low < 750 < found.recovered_high
 
 

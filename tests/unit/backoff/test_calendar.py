@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff import JITTERS, Calendar, Constant, Cron, Park, Policy, PolicyInvalid, RetryAt
-from backoff.parse import DEFAULT, policy
+from backoff.parse import DEFAULT, parse_policy
 from backoff.time_zone import END_MS
 
 DAY_MS = 86_400_000
@@ -29,7 +29,7 @@ def utc(at_ms):
 
 
 def calendar(**keys):
-    return policy(keys).calendar
+    return parse_policy(keys).calendar
 
 
 @pytest.mark.parametrize(
@@ -48,22 +48,22 @@ def test_a_calendar_says_what_it_is(keys, text):
 
 def test_there_is_none_unless_it_is_asked_for():
     assert DEFAULT.calendar is None
-    assert policy({"max_attempts": 3}).calendar is None
+    assert parse_policy({"max_attempts": 3}).calendar is None
 
 
 def test_each_key_is_inherited_unless_it_is_written():
-    base = policy({"quiet_hours": NIGHT, "align": QUARTERS})
-    assert policy({"jitter": "none"}, base).calendar == base.calendar
-    assert policy({"quiet_hours": NOON}, base).calendar == calendar(quiet_hours=NOON, align=QUARTERS)
-    assert policy({"align": {"cron": "@hourly"}}, base).calendar == calendar(quiet_hours=NIGHT, align={"cron": "@hourly"})
+    base = parse_policy({"quiet_hours": NIGHT, "align": QUARTERS})
+    assert parse_policy({"jitter": "none"}, base).calendar == base.calendar
+    assert parse_policy({"quiet_hours": NOON}, base).calendar == calendar(quiet_hours=NOON, align=QUARTERS)
+    assert parse_policy({"align": {"cron": "@hourly"}}, base).calendar == calendar(quiet_hours=NIGHT, align={"cron": "@hourly"})
 
 
 def test_none_switches_off_what_is_inherited():
-    base = policy({"quiet_hours": NIGHT, "align": QUARTERS})
-    assert policy({"quiet_hours": "none"}, base).calendar == calendar(align=QUARTERS)
-    assert policy({"align": "none"}, base).calendar == calendar(quiet_hours=NIGHT)
-    assert policy({"align": "none", "quiet_hours": "none"}, base).calendar is None
-    assert policy({"align": "none"}).calendar is None
+    base = parse_policy({"quiet_hours": NIGHT, "align": QUARTERS})
+    assert parse_policy({"quiet_hours": "none"}, base).calendar == calendar(align=QUARTERS)
+    assert parse_policy({"align": "none"}, base).calendar == calendar(quiet_hours=NIGHT)
+    assert parse_policy({"align": "none", "quiet_hours": "none"}, base).calendar is None
+    assert parse_policy({"align": "none"}).calendar is None
 
 
 @pytest.mark.parametrize(
@@ -95,15 +95,15 @@ def test_none_switches_off_what_is_inherited():
 )
 def test_a_calendar_is_refused_with_its_place(keys, path, reason):
     with pytest.raises(PolicyInvalid) as refused:
-        policy(keys)
+        parse_policy(keys)
     assert refused.value.path == path
     assert reason in refused.value.reason
 
 
 def test_what_is_inherited_is_held_against_what_is_written():
-    base = policy({"align": {"cron": "0 23 * * *"}})
+    base = parse_policy({"align": {"cron": "0 23 * * *"}})
     with pytest.raises(PolicyInvalid) as refused:
-        policy({"quiet_hours": NIGHT | {"zone": "UTC"}}, base)
+        parse_policy({"quiet_hours": NIGHT | {"zone": "UTC"}}, base)
     assert refused.value.path == "quiet_hours"
 
 

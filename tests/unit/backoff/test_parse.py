@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff import Constant, Exponential, Linear, PolicyInvalid, Steps, duration_ms, duration_text
-from backoff.parse import DEFAULT, parse_curve, policy
+from backoff.parse import DEFAULT, parse_curve, parse_policy
 from backoff.policy import JITTERS
 
 
@@ -84,7 +84,7 @@ CURVES_REFUSED = [
 @pytest.mark.parametrize(("mapping", "path", "reason"), CURVES_REFUSED)
 def test_a_curve_is_refused_with_its_place(mapping, path, reason):
     with pytest.raises(PolicyInvalid) as refused:
-        policy({"backoff": mapping})
+        parse_policy({"backoff": mapping})
     assert refused.value.path == f"backoff.{path}"
     assert reason in refused.value.reason
 
@@ -110,25 +110,25 @@ def test_a_curve_is_refused_with_its_place(mapping, path, reason):
 )
 def test_a_policy_is_refused_with_its_place(mapping, path, reason):
     with pytest.raises(PolicyInvalid) as refused:
-        policy(mapping)
+        parse_policy(mapping)
     assert refused.value.path == path
     assert reason in refused.value.reason
 
 
 def test_nothing_said_is_the_base():
-    assert policy({}) == DEFAULT
+    assert parse_policy({}) == DEFAULT
 
 
 def test_each_key_replaces_its_own_field():
     said = {"jitter": "none", "max_attempts": 2, "max_age": "1m", "honour_retry_at": False}
-    found = policy(said | {"backoff": {"kind": "constant", "delay": "1s", "max_delay": "2s"}})
+    found = parse_policy(said | {"backoff": {"kind": "constant", "delay": "1s", "max_delay": "2s"}})
     assert (found.curve, found.jitter, found.max_attempts) == (Constant(1_000, 2_000), JITTERS["none"], 2)
     assert (found.max_age_ms, found.max_delay_ms, found.honour_retry_at) == (60_000, 2_000, False)
 
 
 def test_a_new_backoff_keeps_the_cap_of_the_base_unless_it_names_one():
-    base = policy({"backoff": {"kind": "constant", "delay": "1s", "max_delay": "5m"}})
-    assert policy({"backoff": {"kind": "steps", "delays": ["1m"]}}, base).max_delay_ms == 300_000
+    base = parse_policy({"backoff": {"kind": "constant", "delay": "1s", "max_delay": "5m"}})
+    assert parse_policy({"backoff": {"kind": "steps", "delays": ["1m"]}}, base).max_delay_ms == 300_000
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("1s")

@@ -33,13 +33,13 @@ def test_failures_in_a_row_close_a_host_for_a_while_and_no_other() -> None:
 def test_then_one_probe_goes_and_its_answer_lets_everything_go() -> None:
     hosts = opened()
     assert hosts.explain_block(HOST, OPEN_MS) is None
-    assert hosts.half_open(HOST)
+    assert hosts.is_half_open(HOST)
     hosts.note_call_begun(HOST)
     assert "probe" in (hosts.explain_block(HOST, OPEN_MS) or "")
     assert hosts.describe_hosts(OPEN_MS) == {HOST: "half-open"}
     hosts.note_answer(HOST)
     assert hosts.explain_block(HOST, OPEN_MS) is None
-    assert not hosts.half_open(HOST)
+    assert not hosts.is_half_open(HOST)
 
 
 def test_a_probe_that_fails_opens_it_twice_as_long_up_to_a_bound() -> None:

@@ -1,4 +1,4 @@
-"""Times of a task that an operator asks runs for, and definitions that are written again in their own form."""
+"""Runs that a backfill plans for a task, and definitions that are written again in their own form."""
 
 from __future__ import annotations
 
