@@ -100,27 +100,27 @@ def end() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def after(owner: Any, method: str, told: Callable[..., None]) -> None:
-    """Call `told` with the arguments of a method each time when it has returned."""
+def patch_after(owner: Any, method: str, tell: Callable[..., None]) -> None:
+    """Call `tell` with the arguments of a method each time when it has returned."""
     original = getattr(owner, method)
 
-    def patched(*arguments: Any, **named: Any) -> Any:
+    def call_and_tell(*arguments: Any, **named: Any) -> Any:
         answer = original(*arguments, **named)
-        told(*arguments)
+        tell(*arguments)
         return answer
 
-    setattr(owner, method, patched)
+    setattr(owner, method, call_and_tell)
 
 
-def before(owner: Any, method: str, told: Callable[..., None]) -> None:
-    """Call `told` with the arguments of a method each time before it runs."""
+def patch_before(owner: Any, method: str, tell: Callable[..., None]) -> None:
+    """Call `tell` with the arguments of a method each time before it runs."""
     original = getattr(owner, method)
 
-    def patched(*arguments: Any, **named: Any) -> Any:
-        told(*arguments)
+    def tell_and_call(*arguments: Any, **named: Any) -> Any:
+        tell(*arguments)
         return original(*arguments, **named)
 
-    setattr(owner, method, patched)
+    setattr(owner, method, tell_and_call)
 
 
 def arm(crash: Crash) -> None:
@@ -131,54 +131,54 @@ def arm(crash: Crash) -> None:
 
 
 def _arm_transactions(crash: Crash) -> None:
-    def built(writer: Any, config: Config) -> None:
+    def name_stage(writer: Any, config: Config) -> None:
         writer.stage = "intake" if "-intake-" in config["transactional.id"] else "sweep"
 
-    def at(moment: str, *, arrived: bool = False) -> Callable[..., None]:
-        def told(writer: Any, *_: Any) -> None:
+    def make_teller(moment: str, *, arrived: bool = False) -> Callable[..., None]:
+        def pass_by_point(writer: Any, *_: Any) -> None:
             point = f"{writer.stage}-{moment}"
             if arrived and crash.point == point:
                 # All of it is on the broker, and undecided.
                 writer._producer.flush(_ACKNOWLEDGED_S)
             crash.pass_by(point)
 
-        return told
+        return pass_by_point
 
-    def written(writer: Any, _topic: str, _partition: int, rows: list[Any]) -> None:
+    def pass_by_write(writer: Any, _topic: str, _partition: int, rows: list[Any]) -> None:
         if rows:
-            at("after-write", arrived=True)(writer)
+            make_teller("after-write", arrived=True)(writer)
 
     def commits(writer: Any) -> None:
-        at("before-commit", arrived=True)(writer)
+        make_teller("before-commit", arrived=True)(writer)
         if crash.at(f"{writer.stage}-during-commit"):
             Timer(_UNDER_WAY_S, end).start()
 
-    after(KafkaTransactionalProducer, "__init__", built)
-    before(KafkaTransactionalProducer, "begin", at("before-begin"))
-    after(KafkaTransactionalProducer, "begin", at("after-begin"))
-    after(KafkaTransactionalProducer, "publish", at("after-publish", arrived=True))
-    after(KafkaTransactionalProducer, "write", written)
-    before(KafkaTransactionalProducer, "read_to", at("before-read-to", arrived=True))
-    after(KafkaTransactionalProducer, "read_to", at("after-read-to"))
-    after(KafkaTransactionalProducer, "await_arrival", at("after-arrived"))
-    before(KafkaTransactionalProducer, "commit", commits)
-    after(KafkaTransactionalProducer, "commit", at("after-commit"))
+    patch_after(KafkaTransactionalProducer, "__init__", name_stage)
+    patch_before(KafkaTransactionalProducer, "begin", make_teller("before-begin"))
+    patch_after(KafkaTransactionalProducer, "begin", make_teller("after-begin"))
+    patch_after(KafkaTransactionalProducer, "publish", make_teller("after-publish", arrived=True))
+    patch_after(KafkaTransactionalProducer, "write", pass_by_write)
+    patch_before(KafkaTransactionalProducer, "read_to", make_teller("before-read-to", arrived=True))
+    patch_after(KafkaTransactionalProducer, "read_to", make_teller("after-read-to"))
+    patch_after(KafkaTransactionalProducer, "await_arrival", make_teller("after-arrived"))
+    patch_before(KafkaTransactionalProducer, "commit", commits)
+    patch_after(KafkaTransactionalProducer, "commit", make_teller("after-commit"))
 
 
 def _arm_tables(crash: Crash) -> None:
     queueing: dict[int, str] = {}
 
-    def begun(stage: str) -> Callable[..., None]:
+    def make_queue_teller(stage: str) -> Callable[..., None]:
         return lambda queues, *_: queueing.update({id(queues): stage})
 
-    before(OrderedEntries, "apply_rows", begun("fold"))
-    before(OrderedEntries, "replace", begun("forget"))
+    patch_before(OrderedEntries, "apply_rows", make_queue_teller("fold"))
+    patch_before(OrderedEntries, "replace", make_queue_teller("forget"))
     # Each ordered entry is written by itself; others of the same batch are still to come.
-    after(OrderedEntries, "_write", lambda queues, *_: crash.pass_by(f"{queueing[id(queues)]}-in-queue"))
-    after(RocksTable, "find_due", lambda *_: crash.pass_by("sweep-after-scan"))
-    after(RocksTable, "delete_scanned_rows", lambda *_: crash.pass_by("sweep-after-forget"))
-    before(RocksTable, "apply_records", lambda *_: crash.pass_by("fold-before-write"))
-    after(RocksTable, "apply_records", lambda *_: crash.pass_by("fold-after-write"))
+    patch_after(OrderedEntries, "_write", lambda queues, *_: crash.pass_by(f"{queueing[id(queues)]}-in-queue"))
+    patch_after(RocksTable, "find_due", lambda *_: crash.pass_by("sweep-after-scan"))
+    patch_after(RocksTable, "delete_scanned_rows", lambda *_: crash.pass_by("sweep-after-forget"))
+    patch_before(RocksTable, "apply_records", lambda *_: crash.pass_by("fold-before-write"))
+    patch_after(RocksTable, "apply_records", lambda *_: crash.pass_by("fold-after-write"))
 
 
 def _arm_opening(crash: Crash) -> None:
@@ -195,13 +195,13 @@ def _arm_opening(crash: Crash) -> None:
                     file.unlink()
                 end()
 
-    before(restore, "fetch_bounds", lambda *_: crash.pass_by("open-before-bounds"))
-    before(restore, "table", lambda *_: crash.pass_by("open-after-bounds"))
-    after(restore, "table", lambda *_: crash.pass_by("open-after-table"))
+    patch_before(restore, "fetch_bounds", lambda *_: crash.pass_by("open-before-bounds"))
+    patch_before(restore, "table", lambda *_: crash.pass_by("open-after-bounds"))
+    patch_after(restore, "table", lambda *_: crash.pass_by("open-after-table"))
     # Before the shard is called ready: all of a small changelog may come in one go.
-    after(Shard, "_guarded_fold", folding)
-    before(rocksdb_table, "destroy_database", wiping)
-    after(rocksdb_table, "destroy_database", lambda *_: crash.pass_by("wipe-after"))
+    patch_after(Shard, "_guarded_fold", folding)
+    patch_before(rocksdb_table, "destroy_database", wiping)
+    patch_after(rocksdb_table, "destroy_database", lambda *_: crash.pass_by("wipe-after"))
 
 
 def main() -> None:

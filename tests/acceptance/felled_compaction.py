@@ -40,14 +40,14 @@ def _fell_at(point: str, most: int) -> None:
     usual: Callable[..., Any] = getattr(FileList, name)
     passed: Counter[str] = Counter()
 
-    def felled(*arguments: Any) -> Any:
+    def end_process_at_call(*arguments: Any) -> Any:
         answer = usual(*arguments) if is_after else None
         passed[point] += 1
         if passed[point] == most:
             os.killpg(0, signal.SIGKILL)
         return answer if is_after else usual(*arguments)
 
-    setattr(FileList, name, felled)
+    setattr(FileList, name, end_process_at_call)
 
 
 if __name__ == "__main__":

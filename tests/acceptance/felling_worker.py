@@ -18,7 +18,7 @@ from typing import Any
 
 from retry.kafka.client_config import Config
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
-from tests.acceptance.crashing_worker import after, before
+from tests.acceptance.crashing_worker import patch_after, patch_before
 
 COMMIT, PROOF = "commit", "proof"
 _UNDER_WAY_S = 0.002
@@ -40,7 +40,7 @@ def order(file: Path, pids: Mapping[str, int], number: int = signal.SIGKILL, mom
 def arm(file: Path) -> None:
     """Look for an order at every commit."""
 
-    def built(writer: Any, config: Config) -> None:
+    def name_writer(writer: Any, config: Config) -> None:
         writer.id = config["transactional.id"]
 
     def comes_to(moment: str, writer: Any) -> None:
@@ -60,9 +60,9 @@ def arm(file: Path) -> None:
         else:
             Timer(_UNDER_WAY_S, os.kill, (pid, number)).start()
 
-    after(KafkaTransactionalProducer, "__init__", built)
-    before(KafkaTransactionalProducer, "commit", lambda writer: comes_to(COMMIT, writer))
-    before(KafkaTransactionalProducer, "read_to", lambda writer, *_: comes_to(PROOF, writer))
+    patch_after(KafkaTransactionalProducer, "__init__", name_writer)
+    patch_before(KafkaTransactionalProducer, "commit", lambda writer: comes_to(COMMIT, writer))
+    patch_before(KafkaTransactionalProducer, "read_to", lambda writer, *_: comes_to(PROOF, writer))
 
 
 def main() -> None:

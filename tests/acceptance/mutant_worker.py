@@ -27,13 +27,13 @@ _members: list[KafkaGroupMember] = []
 def mutate() -> None:
     """Take the transactions out of the product, from outside."""
 
-    def built(writer: Any, config: Config) -> None:
+    def hold_writes(writer: Any, config: Config) -> None:
         original_init(writer, config)
         writer._producer = Producer({name: value for name, value in config.items() if name not in _TRANSACTIONAL})
         # Rows of intake, until offsets are committed; a sweep writes at once.
         writer.held = [] if "-intake-" in config["transactional.id"] else None
 
-    def nothing(_writer: KafkaTransactionalProducer, *_: object) -> None:
+    def do_nothing(_writer: KafkaTransactionalProducer, *_: object) -> None:
         pass
 
     def write(writer: Any, topic: str, partition: int, rows: list[Any]) -> None:
@@ -56,14 +56,14 @@ def mutate() -> None:
             raise CommitInDoubt("not acknowledged")
 
     original_init = KafkaTransactionalProducer.__init__
-    KafkaTransactionalProducer.__init__ = built  # type: ignore[method-assign]
-    KafkaTransactionalProducer.open = KafkaTransactionalProducer.begin = nothing  # type: ignore[method-assign]
-    KafkaTransactionalProducer.abort = nothing  # type: ignore[method-assign]
+    KafkaTransactionalProducer.__init__ = hold_writes  # type: ignore[method-assign]
+    KafkaTransactionalProducer.open = KafkaTransactionalProducer.begin = do_nothing  # type: ignore[method-assign]
+    KafkaTransactionalProducer.abort = do_nothing  # type: ignore[method-assign]
     original_write = KafkaTransactionalProducer.write
     KafkaTransactionalProducer.write = write  # type: ignore[method-assign]
     KafkaTransactionalProducer.read_to = read_to  # type: ignore[method-assign]
     KafkaTransactionalProducer.commit = commit  # type: ignore[method-assign]
-    crashing_worker.after(KafkaGroupMember, "__init__", lambda member, *_: _members.append(member))
+    crashing_worker.patch_after(KafkaGroupMember, "__init__", lambda member, *_: _members.append(member))
 
 
 def _letters() -> KafkaGroupMember:

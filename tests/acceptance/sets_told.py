@@ -19,7 +19,7 @@ NAMES = {
 }
 
 
-def told(data: str) -> dict[str, list[tuple[list[object], int]]]:
+def count_records_by_set(data: str) -> dict[str, list[tuple[list[object], int]]]:
     """By set, the names of each record and how often it is there."""
     with open_session("told") as spark:
         found = datasets.read_parquet(spark, data)
@@ -29,4 +29,4 @@ def told(data: str) -> dict[str, list[tuple[list[object], int]]]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(told(sys.argv[1])))
+    print(json.dumps(count_records_by_set(sys.argv[1])))

@@ -13,7 +13,7 @@ from typing import Any
 
 from retry.delay_queue.table.rocksdb_table import RocksTable
 from retry.intake.intake import Intake
-from tests.acceptance.crashing_worker import before
+from tests.acceptance.crashing_worker import patch_before
 
 # What the watchdog is to say of each.
 POINTS = {"fold": "folding", "sweep": "sweeping", "intake": "taking letters in"}
@@ -40,9 +40,9 @@ def main() -> None:
     point, _, passages = os.environ["STALL_AT"].partition(":")
     assert point in POINTS, point
     stall = Stall(point, int(passages))
-    before(RocksTable, "apply_records", lambda *_: stall.pass_by("fold"))
-    before(RocksTable, "delete_scanned_rows", lambda *_: stall.pass_by("sweep"))
-    before(Intake, "write", lambda *_: stall.pass_by("intake"))
+    patch_before(RocksTable, "apply_records", lambda *_: stall.pass_by("fold"))
+    patch_before(RocksTable, "delete_scanned_rows", lambda *_: stall.pass_by("sweep"))
+    patch_before(Intake, "write", lambda *_: stall.pass_by("intake"))
     from retry.cli.servers import worker
 
     worker()

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.check
 WAITING = "{backoff: {kind: constant, delay: 1h}, jitter: none}"
 
 
-def waiting(deploy: Deploy, letters: int, shards: int = 2, **options: Any) -> tuple[Deployment, WorkerProcess]:
+def deploy_with_waiting(deploy: Deploy, letters: int, shards: int = 2, **options: Any) -> tuple[Deployment, WorkerProcess]:
     """A deployment in which so many letters wait for an hour."""
     deployment = deploy({"orders": 2}, shards=shards, defaults=WAITING, **options)
     (topic,), sender = deployment.dead_letters, Sender(deployment.bootstrap_servers)
@@ -43,7 +43,7 @@ def waiting(deploy: Deploy, letters: int, shards: int = 2, **options: Any) -> tu
     return deployment, worker
 
 
-def acted(deployment: Deployment, *arguments: str, code: int = 0) -> dict[str, Any]:
+def run_act(deployment: Deployment, *arguments: str, code: int = 0) -> dict[str, Any]:
     """What `retry act … --yes` says of its end."""
     done = deployment.command("act", *arguments, "--yes", "--json", "--wait", "2m")
     assert done.returncode == code, done.stderr + done.stdout
@@ -59,13 +59,13 @@ def numbers(records: list[Record]) -> list[int]:
 
 
 def test_letters_are_shown_then_retried_at_once(deploy: Deploy) -> None:
-    deployment, worker = waiting(deploy, 40)
+    deployment, worker = deploy_with_waiting(deploy, 40)
     shown = deployment.command("act", "retry", "header.tenant:even")
     assert shown.returncode == 0, shown.stderr
     assert "20 letters to retry" in shown.stdout
     assert "by team: testers 20" in shown.stdout
     assert came(deployment) == []
-    done = acted(deployment, "retry", "header.tenant:even", "--expect", "20", "--reason", "mended")
+    done = run_act(deployment, "retry", "header.tenant:even", "--expect", "20", "--reason", "mended")
     assert (done["done"], done["gone"], done["refused"]) == (20, 0, {})
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     tail.await_seen(20)
@@ -77,7 +77,7 @@ def test_letters_are_shown_then_retried_at_once(deploy: Deploy) -> None:
     worker.terminate()
 
 
-def listed(deployment: Deployment, *words: str) -> list[dict[str, Any]]:
+def list_waiting(deployment: Deployment, *words: str) -> list[dict[str, Any]]:
     """Letters that wait, as `retry letters` has them."""
     told = deployment.command("letters", "state:waiting", *words, "--limit", "100", "--json")
     assert told.returncode == 0, told.stderr
@@ -85,7 +85,7 @@ def listed(deployment: Deployment, *words: str) -> list[dict[str, Any]]:
 
 
 def dues(deployment: Deployment, *words: str) -> list[int]:
-    return [int(row["name"].split("/")[0]) for row in listed(deployment, *words)]
+    return [int(row["name"].split("/")[0]) for row in list_waiting(deployment, *words)]
 
 
 def results(deployment: Deployment, action: str) -> list[dict[str, str]]:
@@ -95,18 +95,18 @@ def results(deployment: Deployment, action: str) -> list[dict[str, str]]:
     return list(csv.DictReader(told.stdout.splitlines()))
 
 
-def refused(deployment: Deployment, words: str, *arguments: str, code: int = 3) -> None:
+def demand_refusal(deployment: Deployment, words: str, *arguments: str, code: int = 3) -> None:
     told = deployment.command(*arguments)
     assert (told.returncode, words in told.stderr + told.stdout) == (code, True), told.stderr + told.stdout
 
 
 def test_letters_are_given_other_times(deploy: Deploy) -> None:
-    deployment, worker = waiting(deploy, 12)
+    deployment, worker = deploy_with_waiting(deploy, 12)
     before = dues(deployment, "header.tenant:even")
-    assert acted(deployment, "retry", "header.tenant:even", "--postpone", "1d")["done"] == 6
+    assert run_act(deployment, "retry", "header.tenant:even", "--postpone", "1d")["done"] == 6
     assert dues(deployment, "header.tenant:even") == [due + 86_400_000 for due in before]
     now_ms = clock.wall_ms()
-    assert acted(deployment, "retry", "state:waiting", "--spread", "10h")["done"] == 12
+    assert run_act(deployment, "retry", "state:waiting", "--spread", "10h")["done"] == 12
     # The first of them was due at once.
     await_that("it is sent", lambda: worker.metric("retry_entries_waiting") == 11)
     spread = sorted(dues(deployment))
@@ -114,31 +114,33 @@ def test_letters_are_given_other_times(deploy: Deploy) -> None:
     assert steps == {3_000_000}
     assert abs(spread[0] - 3_000_000 - now_ms) < 120_000
     at_ms = now_ms + 7_200_000
-    assert acted(deployment, "retry", "state:waiting", "--at", str(at_ms))["done"] == 11
+    assert run_act(deployment, "retry", "state:waiting", "--at", str(at_ms))["done"] == 11
     assert set(dues(deployment)) == {at_ms}
     worker.terminate()
 
 
 def test_a_letter_is_edited_and_others_are_patched(deploy: Deploy, tmp_path: Path) -> None:
-    deployment, worker = waiting(deploy, 6)
+    deployment, worker = deploy_with_waiting(deploy, 6)
     value = tmp_path / "value.json"
     value.write_text("no json")
-    refused(deployment, "its value is JSON", "act", "edit", "key:3", "--value-file", str(value), "--yes")
-    refused(deployment, "6 letters are like this, and an edit is of one", "act", "edit", "state:waiting", "--header", "a=b")
+    demand_refusal(deployment, "its value is JSON", "act", "edit", "key:3", "--value-file", str(value), "--yes")
+    demand_refusal(
+        deployment, "6 letters are like this, and an edit is of one", "act", "edit", "state:waiting", "--header", "a=b"
+    )
     value.write_text('{"n": 3, "card": "4712"}')
     shown = deployment.command("act", "edit", "key:3", "--value-file", str(value), "--header", "mended=yes")
     assert '-  "card": "4711"' in shown.stdout
     assert '+  "card": "4712"' in shown.stdout
-    (three,) = listed(deployment, "key:3")
-    edited = acted(deployment, "edit", "--letter", three["name"], "--value-file", str(value), "--header", "mended=yes")
+    (three,) = list_waiting(deployment, "key:3")
+    edited = run_act(deployment, "edit", "--letter", three["name"], "--value-file", str(value), "--header", "mended=yes")
     assert edited["done"] == 1
-    patched = acted(
+    patched = run_act(
         deployment, "patch", "header.tenant:even", "--merge-patch", '{"card": null}', "--set-header", "mended=too",
         "--remove-header", "tenant",
     )  # fmt: skip
     assert patched["done"] == 3
-    refused(deployment, "cannot be changed", "act", "patch", "key:1", "--set-header", "retry-attempt=9")
-    assert acted(deployment, "retry", "state:waiting")["done"] == 6
+    demand_refusal(deployment, "cannot be changed", "act", "patch", "key:1", "--set-header", "retry-attempt=9")
+    assert run_act(deployment, "retry", "state:waiting")["done"] == 6
     Tail(deployment.bootstrap_servers, deployment.retry_topics()).await_seen(6)
     by_key = {record.key: record for record in came(deployment)}
     assert json.loads(by_key[b"3"].value or b"") == {"n": 3, "card": "4712"}
@@ -163,7 +165,7 @@ def test_a_letter_is_edited_and_others_are_patched(deploy: Deploy, tmp_path: Pat
 
 
 def test_an_action_on_a_letter_that_was_sent_or_moved_meanwhile_does_nothing(deploy: Deploy) -> None:
-    deployment, worker = waiting(deploy, 2)
+    deployment, worker = deploy_with_waiting(deploy, 2)
     worker.terminate()
     for kind in (["patch", "key:*", "--set-header", "late=1"], ["discard", "key:*"], ["edit", "key:0", "--header", "late=2"]):
         late = deployment.command("act", *kind, "--yes", "--wait", "1ms")
@@ -174,7 +176,7 @@ def test_an_action_on_a_letter_that_was_sent_or_moved_meanwhile_does_nothing(dep
     assert (edit["kind"], edit["done"], edit["refused"]) == ("edit", 0, {"changed": 1})
     assert [(each["kind"], each["done"], each["gone"]) for each in done] == [("discard", 0, 2), ("patch", 2, 0)]
     assert [row["result"] for row in results(deployment, done[0]["action"])] == ["moved"] * 2
-    assert acted(deployment, "retry", "state:waiting")["done"] == 2
+    assert run_act(deployment, "retry", "state:waiting")["done"] == 2
     Tail(deployment.bootstrap_servers, deployment.retry_topics()).await_seen(2)
     assert [row["result"] for row in results(deployment, done[0]["action"])] == ["gone"] * 2
     worker.terminate()
@@ -191,10 +193,10 @@ def _actions(deployment: Deployment, count: int, status: str) -> list[str]:
 
 
 def test_letters_are_redirected_where_their_policy_lets_them_parked_and_discarded(deploy: Deploy, tmp_path: Path) -> None:
-    deployment, worker = waiting(deploy, 9)
+    deployment, worker = deploy_with_waiting(deploy, 9)
     (topic,), slow = deployment.dead_letters, f"{deployment.app_id}.slow"
     deployment.create({slow: (2, {})})
-    refused(deployment, "their policy does not let them go there", "act", "redirect", "key:1", "--to", slow, code=3)
+    demand_refusal(deployment, "their policy does not let them go there", "act", "redirect", "key:1", "--to", slow, code=3)
     keys = f"allowed_targets: [{deployment.retry_of(topic)}, {slow}, {deployment.parked}]"
     def health(part: str) -> dict[str, str]:
         return json.loads(worker.get("/health/ready")[1])[part]
@@ -212,27 +214,27 @@ def test_letters_are_redirected_where_their_policy_lets_them_parked_and_discarde
     gone = came(deployment, slow)[0]
     told = json.loads(deployment.command("explain", gone.header("retry-source"), "--json").stdout)
     assert (told["state"], told["sent_to"].rpartition("/")[0].rpartition("/")[0]) == ("retried", slow), told
-    assert acted(deployment, "park", "key:3")["done"] == 1
+    assert run_act(deployment, "park", "key:3")["done"] == 1
     Tail(deployment.bootstrap_servers, [deployment.parked]).await_seen(1)
     (parked,) = came(deployment, deployment.parked)
     assert (parked.key, parked.header("retry-parked-reason")) == (b"3", "by_operator")
     again = deployment.command("act", "retry", "state:parked")
     assert (again.returncode, "1 letters to retry" in again.stdout) == (0, True), again.stderr
 
-    due = {row["name"] for row in listed(deployment)}
-    discarded = acted(deployment, "discard", "state:waiting")
+    due = {row["name"] for row in list_waiting(deployment)}
+    discarded = run_act(deployment, "discard", "state:waiting")
     assert discarded["done"] == 6
-    refused(deployment, "they are to be discarded already", "act", "retry", "key:5", code=3)
+    demand_refusal(deployment, "they are to be discarded already", "act", "retry", "key:5", code=3)
     shown = deployment.command("actions", "undo", discarded["action"][:6])
     assert (shown.returncode, "6 letters to undo" in shown.stdout) == (0, True), shown.stderr
     assert shown.stderr == "nothing was done; --yes does it\n"
     undone = deployment.command("actions", "undo", discarded["action"][:6], "--yes", "--json")
     assert json.loads(undone.stdout)["done"] == 6, undone.stderr
-    after = {row["name"] for row in listed(deployment)}
+    after = {row["name"] for row in list_waiting(deployment)}
     assert after == due
-    refused(deployment, "6 of 6 letters: already discarded, or acted on since", "actions", "undo", discarded["action"])
+    demand_refusal(deployment, "6 of 6 letters: already discarded, or acted on since", "actions", "undo", discarded["action"])
     parks = next(line for line in _actions(deployment, 4, "done") if json.loads(line)["kind"] == "park")
-    refused(deployment, "a park cannot be undone", "actions", "undo", json.loads(parks)["action"])
+    demand_refusal(deployment, "a park cannot be undone", "actions", "undo", json.loads(parks)["action"])
     audit = deployment.command("audit", "--action", discarded["action"]).stdout
     assert "discard by " in audit
     assert came(deployment) == []
@@ -241,7 +243,7 @@ def test_letters_are_redirected_where_their_policy_lets_them_parked_and_discarde
 
 @pytest.mark.slow
 def test_an_action_is_held_resumed_and_cancelled(deploy: Deploy) -> None:
-    deployment, worker = waiting(deploy, 4)
+    deployment, worker = deploy_with_waiting(deploy, 4)
     worker.terminate()
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(deployment.command, "act", "retry", "state:waiting", "--yes", "--json", "--wait", "4m")
@@ -275,12 +277,12 @@ def test_an_action_is_held_resumed_and_cancelled(deploy: Deploy) -> None:
     orders = [(each["kind"], each["reason"], each["teams"]) for each in audit if each["shard"] == -1]
     assert orders == [("hold", "wait for the bank", ["testers"]), ("resume", "", ["testers"])]
     assert "cancel by " in deployment.command("audit", "--action", other).stdout
-    refused(deployment, "nothing of it is left to be done", "actions", "hold", other)
+    demand_refusal(deployment, "nothing of it is left to be done", "actions", "hold", other)
     worker.terminate()
 
 
 def test_an_action_whose_letters_are_not_all_there_is_held_by_the_worker(deploy: Deploy) -> None:
-    deployment, worker = waiting(deploy, 2, shards=1)
+    deployment, worker = deploy_with_waiting(deploy, 2, shards=1)
     shards = ShardNumbers(Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id))
     action = action_records.make_action_id()
     # Two slices are named, and none was written.
@@ -297,10 +299,12 @@ def test_an_action_whose_letters_are_not_all_there_is_held_by_the_worker(deploy:
 @pytest.mark.slow
 def test_two_operators_ask_for_the_same_and_a_worker_is_killed_in_the_midst(deploy: Deploy, point: str) -> None:
     letters = 3_000
-    deployment, worker = waiting(deploy, letters)
+    deployment, worker = deploy_with_waiting(deploy, letters)
     worker.terminate()
-    refused(deployment, f"give --expect {letters}", "act", "retry", "state:waiting", "--yes")
-    refused(deployment, "3,000 letters are like this, not 2,999", "act", "retry", "state:waiting", "--yes", "--expect", "2999")
+    demand_refusal(deployment, f"give --expect {letters}", "act", "retry", "state:waiting", "--yes")
+    demand_refusal(
+        deployment, "3,000 letters are like this, not 2,999", "act", "retry", "state:waiting", "--yes", "--expect", "2999"
+    )
     for by in ("ann", "bob"):
         asked = deployment.command("act", "retry", "state:waiting", "--no-ramp", "--yes", "--expect", "3000", "--wait", "1ms",
                                    "--by", by)  # fmt: skip
@@ -329,9 +333,9 @@ def test_an_action_is_refused_where_a_worker_is_older_or_a_topic_is_missing(depl
     })  # fmt: skip
     older.subscribe([deployment.names.changelog])
     await_that("it is a member", lambda: older.poll(0.1) is None and older.assignment() != [])
-    refused(deployment, "1 of 1 workers are of an earlier version", "act", "retry", "state:waiting", "--yes")
-    refused(deployment, "old. Upgrade all workers first", "act", "retry", "state:waiting")
+    demand_refusal(deployment, "1 of 1 workers are of an earlier version", "act", "retry", "state:waiting", "--yes")
+    demand_refusal(deployment, "old. Upgrade all workers first", "act", "retry", "state:waiting")
     older.close()
     deployment.admin.delete_topics([deployment.names.audit])[deployment.names.audit].result(20.0)
-    refused(deployment, "retry topics create", "act", "retry", "state:waiting", "--yes", code=1)
-    refused(deployment, f"{deployment.names.audit} is missing", "topics", "check", code=1)
+    demand_refusal(deployment, "retry topics create", "act", "retry", "state:waiting", "--yes", code=1)
+    demand_refusal(deployment, f"{deployment.names.audit} is missing", "topics", "check", code=1)

@@ -13,9 +13,9 @@ import pytest
 
 from retry.clock import Deadline
 from tests.acceptance.test_crash_points import CRASHING
-from tests.acceptance.test_ramped_letters import Failing, shown, sums
+from tests.acceptance.test_ramped_letters import Failing, show_action, sums
 from tests.conftest import Deploy
-from tests.support.checker import verified
+from tests.support.checker import verify_deployment
 from tests.support.deployment import Deployment
 from tests.support.faults import Runs
 from tests.support.letters import Sender
@@ -58,16 +58,16 @@ def test_parked_letters_are_returned_once_whoever_is_killed_meanwhile(deploy: De
     assert sum((Counter(each["refused"]) for each in actions), Counter()) == {"returned": LETTERS}
     for each in actions:
         # What one of them finds returned was put by the other, and nobody has to pass it.
-        told = shown(deployment, each["action"])
+        told = show_action(deployment, each["action"])
         assert (told["ramp"]["passed_in_silence"], sums(told)["failed"], sums(told)["passed"]) == ([], 0, each["done"])
-    await_that("nothing waits", lambda: _waiting(deployment) == 0)
+    await_that("nothing waits", lambda: count_waiting(deployment) == 0)
     consumer.close()
     records = read(deployment.bootstrap_servers, deployment.retry_topics(), COMMITTED)
     came = Counter(record.header("retry-source") for record in records)
     assert (len(came), max(came.values())) == (LETTERS, 1)
     for name in NAMES:
         deployment.worker(name).terminate()
-    assert verified(deployment)["findings"] == {}
+    assert verify_deployment(deployment)["findings"] == {}
 
 
 def _park(deployment: Deployment) -> None:
@@ -111,5 +111,5 @@ def _actions(deployment: Deployment) -> list[dict[str, Any]]:
     return [json.loads(line) for line in deployment.command("actions", "--json").stdout.splitlines()]
 
 
-def _waiting(deployment: Deployment) -> float:
+def count_waiting(deployment: Deployment) -> float:
     return sum(deployment.worker(name).metric("retry_entries_waiting") for name in NAMES)

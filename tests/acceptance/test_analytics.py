@@ -45,7 +45,7 @@ TRUTH = Truth(KINDS, LETTERS, SEED)
 
 
 @pytest.fixture(scope="module")
-def played(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def played_run(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run, once for all that is asked of it: the folder that its events were ingested to."""
     folder = tmp_path_factory.mktemp("analytics")
     deployment = Deployment(
@@ -70,8 +70,8 @@ def played(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.mark.slow
-def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSession) -> None:
-    found = datasets.read_parquet(spark, str(played))
+def test_what_became_of_every_retry_is_the_truth(played_run: Path, spark: SparkSession) -> None:
+    found = datasets.read_parquet(spark, str(played_run))
     decisions = attempts.select_distinct_decisions(found.letters)
     made = attempts.compute_attempts(
         decisions, found.sent, found.positions, settle_ms=SETTLE_MS, until_ms=found.until_ms
@@ -96,8 +96,8 @@ def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSessi
     assert [row[1] for row in delays] == list(DELAYS_MS)
 
 
-def test_the_curves_lie_within_their_bounds(played: Path, spark: SparkSession) -> None:
-    report = _asked("report", *_of(played))
+def test_the_curves_lie_within_their_bounds(played_run: Path, spark: SparkSession) -> None:
+    report = ask_report("report", *data_options(played_run))
     assert faults_of(report) == []
     rows = {(row["team"], row["attempt"]): row for row in report["incidence_by_attempt"]}
     for kind in KINDS:
@@ -109,9 +109,9 @@ def test_the_curves_lie_within_their_bounds(played: Path, spark: SparkSession) -
                 assert low <= 1 - left <= high, (kind.team, attempt, row)
 
 
-def test_some_minutes_are_no_history_to_give_up_attempts_by(played: Path, spark: SparkSession) -> None:
-    of_now = (*_of(played), "--file", str(played.parent / "policies.yaml"))
-    found = {(row["team"], row["exception"]): row for row in _asked("advise", *of_now)["advice"]}
+def test_some_minutes_are_no_history_to_give_up_attempts_by(played_run: Path, spark: SparkSession) -> None:
+    of_now = (*data_options(played_run), "--file", str(played_run.parent / "policies.yaml"))
+    found = {(row["team"], row["exception"]): row for row in ask_report("advise", *of_now)["advice"]}
     assert found.keys() == {(kind.team, kind.exception) for kind in KINDS}
     assert {row["attempts"] for row in found.values()} == {len(DELAYS_MS)}
     never = found["billing", "com.acme.Invalid"]
@@ -119,14 +119,18 @@ def test_some_minutes_are_no_history_to_give_up_attempts_by(played: Path, spark:
     assert never["base"].startswith("1 outage seen, the longest ")
 
 
-def test_fewer_attempts_make_fewer_retries_of_the_same_failures(played: Path, spark: SparkSession) -> None:
-    of_now, tried_file, least = (*_of(played), "--file", str(played.parent / "policies.yaml")), played.parent / "tried.yaml", 2
+def test_fewer_attempts_make_fewer_retries_of_the_same_failures(played_run: Path, spark: SparkSession) -> None:
+    of_now, tried_file, least = (
+        (*data_options(played_run), "--file", str(played_run.parent / "policies.yaml")),
+        played_run.parent / "tried.yaml",
+        2,
+    )
     text = Path(of_now[-1]).read_text()
     tried_file.write_text(text.replace(f"max_attempts: {len(DELAYS_MS)}", f"max_attempts: {least}"))
     assert tried_file.read_text() != text
     assert CliRunner().invoke(main, ["policies", "check", str(tried_file)]).stdout.endswith(": OK\n")
     recovered = sum(n for (*_, attempt), n in TRUTH.recovered.items() if attempt <= least)
-    tried = _asked("what-if", str(tried_file), *of_now)
+    tried = ask_report("what-if", str(tried_file), *of_now)
     assert tried["now"]["letters"] == len(KINDS) * LETTERS
     assert tried["tried"]["retries"] < tried["now"]["retries"]
     # On a starved machine retries come far later than their policies say, and nobody has seen what those delays would do.
@@ -134,11 +138,11 @@ def test_fewer_attempts_make_fewer_retries_of_the_same_failures(played: Path, sp
         assert told["recovered_low"] <= truth <= told["recovered_high"], told
 
 
-def _of(played: Path) -> tuple[str, ...]:
+def data_options(played: Path) -> tuple[str, ...]:
     return "--data", str(played), "--settle", f"{SETTLE_MS}ms"
 
 
-def _asked(*arguments: str) -> dict[str, Any]:
+def ask_report(*arguments: str) -> dict[str, Any]:
     result = CliRunner().invoke(main, ["analytics", *arguments, "--json"])
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
@@ -171,11 +175,11 @@ def _play(deployment: Deployment) -> None:
     parked.await_seen(TRUTH.parked.total(), 240)
     parked.close()
 
-    def recovered() -> bool:
+    def has_recovered() -> bool:
         done = {(kind.team, kind.exception, n): count for kind in KINDS for n, count in dict(groups[kind.team].done).items()}
         return done == TRUTH.recovered
 
-    await_that("all others recovered", recovered)
+    await_that("all others recovered", has_recovered)
     for each in groups.values():
         each.close()
     retries = read(servers, deployment.retry_topics(), COMMITTED)
@@ -183,12 +187,14 @@ def _play(deployment: Deployment) -> None:
     for record in retries:
         ends[record.topic, record.partition] = max(ends[record.topic, record.partition], record.offset + 1)
     # A position may lie behind the mark of a transaction, which is no retry.
-    await_that("the last commits were sampled", lambda: all(_sampled(deployment)[place] >= end for place, end in ends.items()))
+    await_that(
+        "the last commits were sampled", lambda: all(read_samples(deployment)[place] >= end for place, end in ends.items())
+    )
     last_ms = wall_ms()
     await_that("the last has settled", lambda: wall_ms() > last_ms + SETTLE_MS)
 
 
-def _sampled(deployment: Deployment) -> Counter[tuple[object, object]]:
+def read_samples(deployment: Deployment) -> Counter[tuple[object, object]]:
     """What the newest samples say of each partition of the retry topics."""
     found = Counter[tuple[object, object]]()
     for record in read(deployment.bootstrap_servers, [deployment.names.outcomes], COMMITTED):

@@ -101,7 +101,7 @@ class Submitted:
 
 
 @pytest.fixture(params=[s3, hdfs], ids=["s3a", "hdfs"])
-def submitted(
+def submitted_store(
     request: pytest.FixtureRequest, ingesting: Ingesting, spark: SparkSession, tmp_path: Path
 ) -> Iterator[Submitted]:
     with request.param(tmp_path, spark) as store:
@@ -109,7 +109,7 @@ def submitted(
 
 
 def test_ingest_compact_and_report_work_there_and_each_record_is_there_once_through_kill_9(
-    submitted: Submitted, ingesting: Ingesting
+    submitted_store: Submitted, ingesting: Ingesting
 ) -> None:
     ingesting.create(ingesting.outcomes)
     made = events(LETTERS, seed=20, over_ms=OVER_MS, prefix=f"{ingesting.app_id}.")
@@ -121,17 +121,17 @@ def test_ingest_compact_and_report_work_there_and_each_record_is_there_once_thro
         produce(ingesting.producer, ingesting.outcomes, part)
         for name in ("letters", "sent", "positions"):
             getattr(so_far, name).extend(getattr(part, name))
-        submitted.killed_in(*ingest)
-        submitted.answered(JOB, "analytics", "ingest", submitted.store.url, "--batch", BATCH)
+        submitted_store.killed_in(*ingest)
+        submitted_store.answered(JOB, "analytics", "ingest", submitted_store.store.url, "--batch", BATCH)
         for point in points:
-            assert submitted.ended(FELLED, submitted.store.url, point)[0] != 0, point
-        _each_is_there_once(submitted, so_far)
-    done = submitted.answered(JOB, "analytics", "compact", submitted.store.url, "--keep", "1ms")
+            assert submitted_store.ended(FELLED, submitted_store.store.url, point)[0] != 0, point
+        _each_is_there_once(submitted_store, so_far)
+    done = submitted_store.answered(JOB, "analytics", "compact", submitted_store.store.url, "--keep", "1ms")
     assert done["letters"]["removed"] > 0
     # What killed compactions left is gone as well.
-    assert submitted.store.names("letters/_compacting") <= {"_compacting"}
-    _each_is_there_once(submitted, so_far)
-    report = submitted.answered(JOB, "analytics", "report", "--data", submitted.store.url, "--json")
+    assert submitted_store.store.names("letters/_compacting") <= {"_compacting"}
+    _each_is_there_once(submitted_store, so_far)
+    report = submitted_store.answered(JOB, "analytics", "report", "--data", submitted_store.store.url, "--json")
     assert report["totals"]["letters"] == LETTERS
 
 

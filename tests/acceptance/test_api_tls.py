@@ -112,7 +112,7 @@ def test_the_scheduler_tells_in_its_health_of_the_certificate_of_its_rest_api(sc
     pair = Pair(tmp_path)
     scheduler = scheduling(1, **pair.environ()).instance()
 
-    def told() -> Any:
+    def read_certificates() -> Any:
         return json.loads(scheduler.get("/health/ready")[1]).get("certificates")
 
     (port,) = re.findall(r"rest on 127\.0\.0\.1:(\d+) with TLS", scheduler.log())
@@ -120,13 +120,13 @@ def test_the_scheduler_tells_in_its_health_of_the_certificate_of_its_rest_api(sc
     connection.request("GET", "/schedules")
     assert connection.getresponse().read() == b"[]"
     connection.close()
-    assert told() == {"rest": "ok"}
+    assert read_certificates() == {"rest": "ok"}
     pair.key.write_bytes(pair.certificates.sign("other")[0])
-    await_that("health tells", lambda: told()["rest"].startswith("RETRY_SCHEDULER_TLS_KEY: "))
+    await_that("health tells", lambda: read_certificates()["rest"].startswith("RETRY_SCHEDULER_TLS_KEY: "))
     # It serves as before, and is ready.
     assert scheduler.get("/health/ready")[0] == 200
     pair.renew()
-    await_that("health is well", lambda: told() == {"rest": "ok"})
+    await_that("health is well", lambda: read_certificates() == {"rest": "ok"})
 
 
 def test_a_scheduler_with_files_that_cannot_be_used_ends_before_it_makes_a_topic(

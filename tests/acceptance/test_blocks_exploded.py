@@ -16,7 +16,7 @@ from tests.acceptance.test_crash_points import CRASHING
 from tests.conftest import Deploy
 from tests.support import policies, topics
 from tests.support.blocks import count_exploded
-from tests.support.checker import verified
+from tests.support.checker import verify_deployment
 from tests.support.deployment import Deployment
 from tests.support.faults import Runs
 from tests.support.letters import Sender
@@ -74,7 +74,7 @@ def test_letters_of_exploded_blocks_come_once_whoever_is_killed_meanwhile(deploy
         deployment.worker(name).terminate()
     came = Counter(record.header("retry-source") for record in tail.records)
     assert (came.keys(), max(came.values())) == (sender.sent.keys(), 1)
-    assert verified(deployment)["findings"] == {}
+    assert verify_deployment(deployment)["findings"] == {}
     put, exploded = count_exploded(read(deployment.bootstrap_servers, [deployment.names.changelog], COMMITTED))
     assert put >= BLOCKS, put
     assert exploded * 2 >= put, (exploded, put)

@@ -28,7 +28,7 @@ def is_cancelled(letter: Letter, nulls: list[Letter]) -> bool:
     return any((null.partition, null.key) == place and null.offset > letter.offset for null in nulls)
 
 
-def told(record: Record) -> tuple[str, bytes | None]:
+def describe_parked(record: Record) -> tuple[str, bytes | None]:
     found = dict(record.headers)
     return (found[names.SOURCE] or b"").decode(), found.get(names.PARKED_REASON)
 
@@ -76,10 +76,10 @@ def test_3_8_a_null_on_a_dead_letter_topic_cancels_what_waits_under_its_key_thro
     tail.close()
     worker.terminate()
 
-    parked = dict(told(record) for record in tail.records if record.topic == deployment.parked)
+    parked = dict(describe_parked(record) for record in tail.records if record.topic == deployment.parked)
     reasons = {**dict.fromkeys(cancelled, b"cancelled"), **{each.source: b"null_value" for each in nulls}}
     assert parked == {**reasons, keyless.source: b"no_key"}
-    sent = [told(record)[0] for record in tail.records if record.topic != deployment.parked]
+    sent = [describe_parked(record)[0] for record in tail.records if record.topic != deployment.parked]
     assert sorted(sent) == sorted(each.source for each in [*letters, *later] if each.source not in cancelled)
     verified = deployment.command("verify", "--json")
     assert verified.returncode == 0, verified.stdout + verified.stderr

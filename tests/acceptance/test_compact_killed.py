@@ -46,16 +46,16 @@ def test_killed_at_every_point_compaction_leaves_each_record_there_once(ingestin
         produce(ingesting.producer, ingesting.outcomes, part)
         _extend(so_far, part)
         assert passes.run() == _counts(part)
-        first = first or _present(ingesting)
+        first = first or list_letter_files(ingesting)
         for point in points:
-            assert _felled(ingesting, point) == -9, ingesting.log().read_text()
+            assert run_until_felled(ingesting, point) == -9, ingesting.log().read_text()
             _each_is_there_once(ingesting, spark, so_far)
     spark.conf.unset(REPEATED)
     files = _files(ingesting)
     done = _compact(ingesting)["letters"]
     assert done["made"] > 0
     assert _files(ingesting) < files
-    assert len(first & _present(ingesting)) < len(first)
+    assert len(first & list_letter_files(ingesting)) < len(first)
     _each_is_there_once(ingesting, spark, made)
 
 
@@ -84,7 +84,7 @@ def _each_is_there_once(ingesting: Ingesting, spark: SparkSession, made: Events)
         assert rows == Counter(tuple(row[name] for name in names) for row in wanted)
 
 
-def _felled(ingesting: Ingesting, point: str) -> int:
+def run_until_felled(ingesting: Ingesting, point: str) -> int:
     with ingesting.log().open("a") as log:
         return subprocess.run(
             [sys.executable, "-m", "tests.acceptance.felled_compaction", str(ingesting.data), point],
@@ -101,7 +101,7 @@ def _compact(ingesting: Ingesting) -> dict[str, dict[str, int]]:
     return dict(json.loads(done.stdout))
 
 
-def _present(ingesting: Ingesting) -> set[Path]:
+def list_letter_files(ingesting: Ingesting) -> set[Path]:
     return {*(ingesting.data / "letters").glob("day=*/*/*.parquet")}
 
 

@@ -40,13 +40,13 @@ def test_a_year_of_passes_is_merged_and_each_record_is_there_once_wherever_it_wa
         assert year.rows() == year.ids
     # Several steps were done for good, and it was in the midst of another.
     assert DAYS + OWN_DAYS < year.listed() < before
-    done = _compacted(letters)
+    done = compact_letters(letters)
     assert done["made"] > 0
     assert year.listed() == DAYS + OWN_DAYS
     _each_is_there_once(year)
     # The stream goes on from the new list, repeats it, and then the small files may be removed.
     letters.write(batches=REPEATED, teams=("a",))
-    assert _compacted(letters, "--keep", "1ms")["removed"] >= Year.PASSES
+    assert compact_letters(letters, "--keep", "1ms")["removed"] >= Year.PASSES
     _each_is_there_once(year)
     # One for each day, and what the last run has merged: it is kept for readers.
     assert len(letters.present()) == DAYS + OWN_DAYS + (REPEATED + 1) * OWN_DAYS
@@ -79,7 +79,7 @@ def _killed_when(is_reached: Callable[[], bool], letters: Streamed) -> None:
         process.wait()
 
 
-def _compacted(letters: Streamed, *options: str) -> dict[str, int]:
+def compact_letters(letters: Streamed, *options: str) -> dict[str, int]:
     done = subprocess.run(
         _command(letters, *options), cwd=ROOT, capture_output=True, text=True, timeout=COMPACT_S, check=False
     )

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.test_acted_letters import came, numbers, results, waiting
-from tests.acceptance.test_ramped_letters import Failing, shown
+from tests.acceptance.test_acted_letters import came, deploy_with_waiting, numbers, results
+from tests.acceptance.test_ramped_letters import Failing, show_action
 from tests.acceptance.test_returned_letters import back, parking
 from tests.bench.machine import family
 from tests.conftest import Deploy
 from tests.support.asked_console import AskedConsole
-from tests.support.checker import verified
+from tests.support.checker import verify_deployment
 from tests.support.process import await_that
 from tests.support.reading import Tail
 from tests.unit.kafka.test_child_process import alive
@@ -27,10 +27,10 @@ GRANTED = {"ann": "testers:operator reveal:testers", "vic": "testers:viewer", "e
 def live(console: AskedConsole, who: str, action: str) -> dict[str, Any]:
     """An action as the console has it, once it has come to its end."""
 
-    def ended() -> bool:
+    def has_ended() -> bool:
         return bool(console.asked(who, "GET", f"/api/actions/{action}").get("status") == "done")
 
-    await_that("the action is done", ended)
+    await_that("the action is done", has_ended)
     return console.asked(who, "GET", f"/api/actions/{action}")  # type: ignore[no-any-return]
 
 
@@ -66,14 +66,14 @@ def test_parked_letters_are_retried_once_however_often_and_wherever_it_is_starte
     status, lines = console.ask("vic", "GET", f"/api/actions/{found['id']}/members")
     told = [json.loads(line) for line in lines.splitlines()]
     assert (status, len({each["letter"] for each in told}), {each["result"] for each in told}) == (200, 30, {"done"})
-    assert verified(deployment)["findings"] == {}
+    assert verify_deployment(deployment)["findings"] == {}
     worker.terminate()
 
 
 @pytest.mark.slow
 def test_the_ramp_goes_on_when_the_console_is_killed_and_the_next_one_shows_the_same(deploy: Deploy) -> None:
     letters, group = 300, f"billing-{uuid.uuid4().hex[:8]}"
-    deployment, worker = waiting(deploy, letters, topic_keys=f"group: {group}")
+    deployment, worker = deploy_with_waiting(deploy, letters, topic_keys=f"group: {group}")
     consumer = Failing(deployment, group, keeps_headers=True)
     consumer.mended.set()
     console = AskedConsole(deployment, GRANTED).start()
@@ -91,11 +91,11 @@ def test_the_ramp_goes_on_when_the_console_is_killed_and_the_next_one_shows_the_
     assert len(processes) > 1
     console.process.kill()
     await_that("nothing of it is left", lambda: not any(map(alive, processes)))
-    assert shown(deployment, found["id"])["status"] == "running"
-    await_that("it ends", lambda: shown(deployment, found["id"])["status"] == "done")
+    assert show_action(deployment, found["id"])["status"] == "running"
+    await_that("it ends", lambda: show_action(deployment, found["id"])["status"] == "done")
     assert numbers(came(deployment)) == list(range(letters))
     console.start()
-    again, told = live(console, "ann", found["id"]), shown(deployment, found["id"])
+    again, told = live(console, "ann", found["id"]), show_action(deployment, found["id"])
     # The command alone says what fails meanwhile, while it runs.
     assert told.pop("new_failures") is None
     assert {name: again[name] for name in told} == told
@@ -108,7 +108,7 @@ def test_the_ramp_goes_on_when_the_console_is_killed_and_the_next_one_shows_the_
 
 
 def test_orders_an_undo_a_pause_and_a_payload_are_done_by_who_may_and_are_in_the_audit(deploy: Deploy) -> None:
-    deployment, worker = waiting(deploy, 20)
+    deployment, worker = deploy_with_waiting(deploy, 20)
     console = AskedConsole(deployment, GRANTED).start()
     asked = {"kind": "discard", "filter": "state:waiting attempt:1", "reason": "old"}
     found = console.preview("ann", asked)
@@ -151,7 +151,7 @@ def test_orders_an_undo_a_pause_and_a_payload_are_done_by_who_may_and_are_in_the
 
 def test_an_action_is_held_goes_on_and_is_cancelled_from_the_console(deploy: Deploy) -> None:
     letters = 60
-    deployment, worker = waiting(deploy, letters)
+    deployment, worker = deploy_with_waiting(deploy, letters)
     console = AskedConsole(deployment, GRANTED).start()
     asked = {"kind": "retry", "filter": "state:waiting", "ramp": True, "silence": "3s", "settle": "1s"}
     found = console.preview("ann", asked)

@@ -33,7 +33,7 @@ def console_of(scheduling: Scheduling, folder: Path, others: str) -> WorkerProce
     return made.start(*CONSOLE).await_ready()
 
 
-def cancelled(person: Person, page: str, kind: str, **query: str) -> None:
+def cancel_only_entry(person: Person, page: str, kind: str, **query: str) -> None:
     """Cancel what is listed alone on a page."""
     (name,) = re.findall(r'<input type="hidden" name="name" value="([^"]+)">', person.get(page, **query).text)
     done = person.post("/entries/cancel", kind=kind, name=name)
@@ -65,7 +65,7 @@ def test_1_23_schedules_of_several_schedulers_are_searched_and_cancelled_where_t
         history = person.get("/schedules/history").text
         assert (">sent-vid1<" in history, ">sent-eu1<" in history) == (True, True)
 
-        cancelled(person, "/schedules", "schedule", **{"schedule-id": "vid1"})
+        cancel_only_entry(person, "/schedules", "schedule", **{"schedule-id": "vid1"})
         await_that("it waits no more", lambda: [each["id"] for each in ours.ask(own, "/live/schedules")] == ["vid2"])
         await_that("the console knows", lambda: ">vid1<" not in person.get("/schedules").text)
     records = [record for record in ours.read(ours.schedules) if record.key == b"vid1"]
@@ -87,13 +87,13 @@ def test_1_23_tasks_and_timers_are_cancelled_and_their_history_is_shown(deploy: 
         await_that("the task is shown", lambda: "1 found" in person.get("/tasks").text)
         await_that("the timer is shown", lambda: timer in person.get("/timers").text)
         assert "bill" in person.get("/tasks").text
-        cancelled(person, "/tasks", "task")
-        cancelled(person, "/timers", "timer", **{"schedule-id": timer})
+        cancel_only_entry(person, "/tasks", "task")
+        cancel_only_entry(person, "/timers", "timer", **{"schedule-id": timer})
         await_that("the call is shown", lambda: f">{called}<" in person.get("/timers/history").text)
         assert "called again: attempt 1 took" in person.get("/timers/history", **{"schedule-id": called}).text
         assert "0 found" in person.get("/timers/history", **{"epoch-from": "2999-01-01T00:00"}).text
         await_that("it waits for its next call", lambda: called in person.get("/timers").text)
-        cancelled(person, "/timers", "timer", **{"schedule-id": called})
+        cancel_only_entry(person, "/timers", "timer", **{"schedule-id": called})
         await_that("no task waits", lambda: not tasks.waiting())
         for page in ("/tasks", "/timers"):
             await_that("the console knows", lambda page=page: "0 found" in person.get(page).text)

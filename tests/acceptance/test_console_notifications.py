@@ -15,7 +15,7 @@ import pytest
 
 from retry import clock
 from retry.http_client.signatures import SharedKey, sign_body
-from tests.acceptance.test_acted_letters import waiting
+from tests.acceptance.test_acted_letters import deploy_with_waiting
 from tests.acceptance.test_console_acts import GRANTED
 from tests.conftest import Deploy
 from tests.support.asked_console import AskedConsole
@@ -99,7 +99,7 @@ def count_written(deployment: Deployment, name: str) -> int:
 
 
 def test_each_event_is_told_once_by_two_consoles_one_of_which_is_killed(deploy: Deploy) -> None:
-    deployment, worker = waiting(deploy, 20)
+    deployment, worker = deploy_with_waiting(deploy, 20)
     receiver = Receiver()
     settings = environment(deployment, receiver)
     consoles = [

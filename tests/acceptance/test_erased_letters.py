@@ -11,12 +11,12 @@ import pytest
 
 from retry.clock import iso, wall_ms
 from retry.dead_letters import retry_headers as names
-from tests.acceptance.test_acted_letters import WAITING, acted, came, listed, refused
+from tests.acceptance.test_acted_letters import WAITING, came, demand_refusal, list_waiting, run_act
 from tests.acceptance.test_crash_points import CRASHING
 from tests.acceptance.test_verify import wrong
 from tests.conftest import Deploy
 from tests.support import topics
-from tests.support.checker import verified
+from tests.support.checker import verify_deployment
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
@@ -28,7 +28,7 @@ PERSON, CARD = "person-17", "4711-0815"
 DAY_MS = 86_400_000
 
 
-def waiting(deploy: Deploy, count: int) -> tuple[Deployment, WorkerProcess]:
+def deploy_with_waiting(deploy: Deploy, count: int) -> tuple[Deployment, WorkerProcess]:
     """So many letters of the person wait, and as many of others."""
     deployment = deploy({"orders": 2}, shards=2, defaults=WAITING)
     (topic,), sender = deployment.dead_letters, Sender(deployment.bootstrap_servers)
@@ -41,7 +41,7 @@ def waiting(deploy: Deploy, count: int) -> tuple[Deployment, WorkerProcess]:
     return deployment, worker
 
 
-def erased(deployment: Deployment, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
+def run_erase(deployment: Deployment, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
     """What `retry erase` prints: what there is, and what was done."""
     done = deployment.command("erase", "--key", PERSON, "--json", *arguments)
     assert done.returncode == code, done.stderr + done.stdout
@@ -54,20 +54,20 @@ def remains(told: dict[str, Any], topic: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_a_person_is_erased_where_letters_wait_are_parked_discarded_or_were_edited(deploy: Deploy, tmp_path: Path) -> None:
-    deployment, worker = waiting(deploy, 5)
-    keys = [row["name"] for row in listed(deployment, f"key:{PERSON}")]
-    assert acted(deployment, "park", "--letter", keys[0], "--reason", f"of {PERSON}")["done"] == 1
+    deployment, worker = deploy_with_waiting(deploy, 5)
+    keys = [row["name"] for row in list_waiting(deployment, f"key:{PERSON}")]
+    assert run_act(deployment, "park", "--letter", keys[0], "--reason", f"of {PERSON}")["done"] == 1
     Tail(deployment.bootstrap_servers, [deployment.parked]).await_seen(1)
     # It lies there as it was, and waits as it is.
     value = tmp_path / "value"
     value.write_text('{"card": "other"}')
-    assert acted(deployment, "edit", "--letter", keys[1], "--value-file", str(value))["done"] == 1
-    assert acted(deployment, "discard", "--letter", keys[2])["done"] == 1
+    assert run_act(deployment, "edit", "--letter", keys[1], "--value-file", str(value))["done"] == 1
+    assert run_act(deployment, "discard", "--letter", keys[2])["done"] == 1
     own = deployment.names
 
-    [shown] = erased(deployment)
+    [shown] = run_erase(deployment)
     assert (shown["letters"], shown["wait"], shown["rest"]) == (6, 4, 2)
-    assert listed(deployment, f"key:{PERSON}") != []
+    assert list_waiting(deployment, f"key:{PERSON}") != []
     [parked], [former] = remains(shown, deployment.parked), remains(shown, own.discarded)
     assert ("kept for ever" in parked["what"], parked["until"]) == (True, None)
     [record] = came(deployment, own.discarded)
@@ -78,13 +78,13 @@ def test_a_person_is_erased_where_letters_wait_are_parked_discarded_or_were_edit
     assert "1 records whose reason names the key" in audited["what"]
     assert any("its filter, patch or reason names the key" in each["what"] for each in shown["remains"])
 
-    refused(deployment, "have this key, not 5", "erase", "--key", PERSON, "--yes", "--expect", "5")
-    refused(deployment, "the reason names the key", "erase", "--key", PERSON, "--yes", "--reason", f"{PERSON} wrote to us")
-    _, done = erased(deployment, "--yes", "--expect", "6", "--reason", "a letter of 3 May")
+    demand_refusal(deployment, "have this key, not 5", "erase", "--key", PERSON, "--yes", "--expect", "5")
+    demand_refusal(deployment, "the reason names the key", "erase", "--key", PERSON, "--yes", "--reason", f"{PERSON} wrote to us")
+    _, done = run_erase(deployment, "--yes", "--expect", "6", "--reason", "a letter of 3 May")
     assert (done["done"], done["gone"], done["refused"]) == (6, 0, {})
     await_that("they are gone", lambda: worker.metric("retry_entries_waiting") == 5)
-    assert listed(deployment, f"key:{PERSON}") == []
-    assert len(listed(deployment, "key:other-*")) == 5
+    assert list_waiting(deployment, f"key:{PERSON}") == []
+    assert len(list_waiting(deployment, "key:other-*")) == 5
     left = [record for record in came(deployment, own.discarded) if record.header(names.ACTION_BEFORE) == "erased"]
     assert [(record.key, record.value) for record in left] == [(None, None)] * 5
     assert {name for record in left for name, _ in record.headers} <= names.OURS
@@ -94,17 +94,17 @@ def test_a_person_is_erased_where_letters_wait_are_parked_discarded_or_were_edit
     assert (head["status"], PERSON in json.dumps(head)) == ("done", False)
     told = deployment.command("audit", "--action", done["action"], "--json").stdout
     assert (PERSON in told, CARD in told, told.count('"result":"done"')) == (False, False, 6)
-    refused(deployment, "they were returned before", "act", "retry", "state:parked", f"key:{PERSON}")
-    refused(deployment, "they were erased", "act", "retry", "state:discarded")
-    refused(deployment, "an erase cannot be undone", "actions", "undo", done["action"])
-    [again] = erased(deployment, "--yes", code=3)
+    demand_refusal(deployment, "they were returned before", "act", "retry", "state:parked", f"key:{PERSON}")
+    demand_refusal(deployment, "they were erased", "act", "retry", "state:discarded")
+    demand_refusal(deployment, "an erase cannot be undone", "actions", "undo", done["action"])
+    [again] = run_erase(deployment, "--yes", code=3)
     assert (again["letters"], again["erased"]) == (0, 2)
-    assert wrong(verified(deployment)) == {}
+    assert wrong(verify_deployment(deployment)) == {}
     worker.terminate()
 
 
 def test_a_worker_that_ends_in_the_midst_erases_each_once(deploy: Deploy) -> None:
-    deployment, worker = waiting(deploy, 50)
+    deployment, worker = deploy_with_waiting(deploy, 50)
     worker.terminate()
     late = deployment.command("erase", "--key", PERSON, "--yes", "--wait", "1ms")
     assert late.returncode == 1, late.stderr
@@ -112,19 +112,19 @@ def test_a_worker_that_ends_in_the_midst_erases_each_once(deploy: Deploy) -> Non
     assert worker.wait(120) == -signal.SIGKILL
     worker.start().await_ready()
     await_that("they are gone", lambda: worker.metric("retry_entries_waiting") == 50)
-    assert listed(deployment, f"key:{PERSON}") == []
+    assert list_waiting(deployment, f"key:{PERSON}") == []
     assert len(came(deployment, deployment.names.discarded)) == 50
-    assert wrong(verified(deployment)) == {}
+    assert wrong(verify_deployment(deployment)) == {}
     worker.terminate()
 
 
 def test_a_key_is_read_from_a_file_and_of_one_topic_only_its_letters_are_meant(deploy: Deploy, tmp_path: Path) -> None:
-    deployment, worker = waiting(deploy, 1)
+    deployment, worker = deploy_with_waiting(deploy, 1)
     key = tmp_path / "key"
     key.write_bytes(PERSON.encode())
-    refused(deployment, "0 letters to erase", "erase", "--key-file", str(key), "--topic", "another.DLT", "--yes")
-    refused(deployment, "0 letters to erase", "erase", "--key", PERSON[:-1], "--yes")
-    refused(deployment, "give one of --key and --key-file", "erase", "--yes", code=2)
+    demand_refusal(deployment, "0 letters to erase", "erase", "--key-file", str(key), "--topic", "another.DLT", "--yes")
+    demand_refusal(deployment, "0 letters to erase", "erase", "--key", PERSON[:-1], "--yes")
+    demand_refusal(deployment, "give one of --key and --key-file", "erase", "--yes", code=2)
     [topic] = deployment.dead_letters
     done = deployment.command("erase", "--key-file", str(key), "--topic", topic, "--yes")
     assert (done.returncode, "1 done" in done.stdout) == (0, True), done.stderr
@@ -132,15 +132,15 @@ def test_a_key_is_read_from_a_file_and_of_one_topic_only_its_letters_are_meant(d
 
 
 def test_what_rests_on_a_compacted_topic_gets_a_null(deploy: Deploy) -> None:
-    deployment, worker = waiting(deploy, 2)
+    deployment, worker = deploy_with_waiting(deploy, 2)
     topics.configure(deployment.admin, deployment.parked, cleanup_policy="compact")
-    assert acted(deployment, "park", f"key:{PERSON}")["done"] == 2
+    assert run_act(deployment, "park", f"key:{PERSON}")["done"] == 2
     Tail(deployment.bootstrap_servers, [deployment.parked]).await_seen(2)
     where = {record.partition for record in came(deployment, deployment.parked)}
-    _, done = erased(deployment, "--yes")
+    _, done = run_erase(deployment, "--yes")
     assert done["done"] == 2
     nulls = [record for record in came(deployment, deployment.parked) if record.value is None]
     assert [(record.key, record.headers) for record in nulls] == [(PERSON.encode(), [])] * len(where)
     assert {record.partition for record in nulls} == where
-    assert wrong(verified(deployment)) == {}
+    assert wrong(verify_deployment(deployment)) == {}
     worker.terminate()

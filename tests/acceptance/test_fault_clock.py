@@ -52,7 +52,7 @@ class Clock:
         new.rename(self._file)
 
 
-def held(worker: WorkerProcess) -> str:
+def read_block_reason(worker: WorkerProcess) -> str:
     """Why nothing is delivered."""
     return json.loads(worker.get("/health/ready")[1] or "{}").get("blocked", {}).get("everything", "")
 
@@ -91,7 +91,7 @@ def test_a_clock_that_steps_delivers_nothing_early_and_nothing_twice(deployment:
         came += LETTERS
         tail.await_seen(came)
         clock.is_off(off_s)
-        await_that("it is noticed", lambda said=said: held(worker).replace("3599", "3600").startswith(said))  # type: ignore[misc]
+        await_that("it is noticed", lambda said=said: read_block_reason(worker).replace("3599", "3600").startswith(said))  # type: ignore[misc]
         runs.add()
         await_that("it is not trusted", lambda: worker.metric("retry_clock_trusted") == 0)
         send(deployment, f"during {off_s}")
@@ -100,7 +100,7 @@ def test_a_clock_that_steps_delivers_nothing_early_and_nothing_twice(deployment:
         came += LETTERS
         tail.await_seen(came)
         await_that("it is trusted again", lambda: worker.metric("retry_clock_trusted") == 1)
-        await_that("nothing is held", lambda: held(worker) == "")
+        await_that("nothing is held", lambda: read_block_reason(worker) == "")
     assert tail.quiet(2.0) == []
     tail.close()
     worker.terminate()
@@ -124,7 +124,7 @@ def test_a_worker_that_starts_with_a_wrong_clock_waits_for_a_right_one(
     worker.terminate()
     clock.is_off(off_s)
     worker.start(**clock.environ).await_ready()
-    await_that("it is noticed", lambda: held(worker).replace("3599", "3600").startswith("the clock is 3600 s"))
+    await_that("it is noticed", lambda: read_block_reason(worker).replace("3599", "3600").startswith("the clock is 3600 s"))
     assert tail.quiet(3.0) == []
     clock.is_off(0)
     send(deployment, "soon")

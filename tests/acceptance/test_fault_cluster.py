@@ -39,7 +39,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield three
 
 
-def deployed(deploy: Deploy, cluster: Cluster, servers: str = "") -> Deployment:
+def deploy_on_cluster(deploy: Deploy, cluster: Cluster, servers: str = "") -> Deployment:
     """Two workers that are ready and kill a broker when told to; the first reaches the cluster by `servers`, if given."""
     deployment = deploy({"one": 1, "three": 3}, on=cluster, shards=4, defaults=POLICY, copies=3)
     fell = str(deployment.folder / "fell")
@@ -50,7 +50,7 @@ def deployed(deploy: Deploy, cluster: Cluster, servers: str = "") -> Deployment:
     return deployment
 
 
-def mended(cluster: Cluster, node: int) -> None:
+def restart_node(cluster: Cluster, node: int) -> None:
     """The node comes back, and the others have given it all that it missed: the next one may die."""
     cluster.start(node)
     cluster.await_whole()
@@ -58,7 +58,7 @@ def mended(cluster: Cluster, node: int) -> None:
 
 @pytest.mark.fault("group coordinator killed, three brokers")
 def test_the_node_with_the_group_coordinator_dies(deploy: Deploy, cluster: Cluster, runs: Runs) -> None:
-    deployment = deployed(deploy, cluster)
+    deployment = deploy_on_cluster(deploy, cluster)
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
         for group in (deployment.names.intake_group, deployment.names.table_group):
@@ -68,14 +68,14 @@ def test_the_node_with_the_group_coordinator_dies(deploy: Deploy, cluster: Clust
             runs.add()
             await_that("another coordinates", lambda n=node, g=group: cluster.group_coordinator(g) not in (n, -1))
             tail.await_more(MORE, MORE_S)
-            mended(cluster, node)
+            restart_node(cluster, node)
     tail.close()
     nothing_is_wrong(deployment, load.sender)
 
 
 @pytest.mark.fault("transaction coordinator killed during a commit, three brokers")
 def test_the_node_with_the_transaction_coordinator_dies_during_a_commit(deploy: Deploy, cluster: Cluster, runs: Runs) -> None:
-    deployment = deployed(deploy, cluster)
+    deployment = deploy_on_cluster(deploy, cluster)
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     pairs = ("intake-a", "intake-a:1"), ("sweep-a-0", "sweep-a-1")
     ids = [[f"{deployment.app_id}-{name}" for name in names] for names in pairs]
@@ -88,14 +88,14 @@ def test_the_node_with_the_transaction_coordinator_dies_during_a_commit(deploy: 
             node = next(n for n in nodes.values() if not cluster.nodes[n].running())
             runs.add()
             tail.await_more(MORE, MORE_S)
-            mended(cluster, node)
+            restart_node(cluster, node)
     tail.close()
     nothing_is_wrong(deployment, load.sender)
 
 
 @pytest.mark.fault("broker frozen past all sessions (SIGSTOP), three brokers")
 def test_a_node_that_stops_answering_and_comes_back(deploy: Deploy, cluster: Cluster, runs: Runs) -> None:
-    deployment = deployed(deploy, cluster)
+    deployment = deploy_on_cluster(deploy, cluster)
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
         tail.await_more(MORE, MORE_S)
@@ -112,7 +112,7 @@ def test_a_node_that_stops_answering_and_comes_back(deploy: Deploy, cluster: Clu
 
 @pytest.mark.fault("one worker cut from the group coordinator alone, three brokers")
 def test_a_worker_that_does_not_reach_the_group_coordinator_is_fenced(deploy: Deploy, cluster: Cluster, runs: Runs) -> None:
-    deployment = deployed(deploy, cluster, cluster.proxied_servers)
+    deployment = deploy_on_cluster(deploy, cluster, cluster.proxied_servers)
     cut, other = deployment.worker("a"), deployment.worker("b")
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
@@ -154,7 +154,7 @@ def await_more_supervised(tail: Tail, deployment: Deployment) -> None:
 @pytest.mark.fault("min.insync.replicas not met, rolling restart, two of three brokers killed at once")
 @pytest.mark.parametrize("spinning", [0, pytest.param(50, marks=pytest.mark.alone)])
 def test_too_few_copies_and_restarts_send_nothing_twice(deploy: Deploy, cluster: Cluster, runs: Runs, spinning: int) -> None:
-    deployment = deployed(deploy, cluster)
+    deployment = deploy_on_cluster(deploy, cluster)
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     with busy_cores(spinning), Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
         for topic in (deployment.names.changelog, *deployment.retry_topics()[:1], "__transaction_state"):

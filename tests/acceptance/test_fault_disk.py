@@ -111,7 +111,7 @@ def test_a_state_directory_that_is_removed_is_restored(deploy: Deploy, running: 
         worker.start(**SMALL)
     load.join()
 
-    def noticed() -> bool:
+    def has_noticed() -> bool:
         # Only a new file shows that its directory is gone: letters arrive until each table was to have one.
         if all(f"shard {n}: to be opened again" in worker.log() for n in range(2)):
             return True
@@ -119,7 +119,7 @@ def test_a_state_directory_that_is_removed_is_restored(deploy: Deploy, running: 
         return False
 
     if running:
-        await_that("it is noticed", noticed)
+        await_that("it is noticed", has_noticed)
     await_back(deployment, len(sent))
     worker.terminate()
     found = check(deployment, sent)
@@ -172,7 +172,7 @@ def test_a_state_directory_that_is_too_old_brings_nothing_to_life(deploy: Deploy
         sent = 300 + compact(deployment)
         worker.terminate()
 
-        assert resurrected(deployment, tmp_path / "stale", tmp_path / "looked-at") == 300, "nothing was at stake"
+        assert count_resurrected(deployment, tmp_path / "stale", tmp_path / "looked-at") == 300, "nothing was at stake"
         shutil.rmtree(worker.data_dir / "tables")
         shutil.copytree(tmp_path / "stale", worker.data_dir / "tables")
         let_age(worker.data_dir / "tables" / f"{changelog}-0", DAY_MS + 60_000)
@@ -211,7 +211,7 @@ def compact(deployment: Deployment) -> int:
     return came
 
 
-def resurrected(deployment: Deployment, stale: Path, copy: Path) -> int:
+def count_resurrected(deployment: Deployment, stale: Path, copy: Path) -> int:
     """How many delivered entries a table has that is folded on from a stale directory."""
     shutil.copytree(stale, copy)
     changelog = deployment.names.changelog

@@ -35,7 +35,7 @@ ZOMBIES = 5
 ENDS = 8
 
 
-def deployed(deploy: Deploy, *names: str, shards: int = 4) -> Deployment:
+def deploy_workers(deploy: Deploy, *names: str, shards: int = 4) -> Deployment:
     """A deployment with these workers, ready."""
     deployment = deploy({"one": 1, "three": 3}, shards=shards, defaults=POLICY)
     for name in names:
@@ -47,7 +47,7 @@ def deployed(deploy: Deploy, *names: str, shards: int = 4) -> Deployment:
 
 @pytest.mark.fault("rebalance storm: a worker joins or leaves every 2 s for 2 min")
 def test_a_storm_of_rebalances_stops_nothing(deploy: Deploy, runs: Runs) -> None:
-    deployment = deployed(deploy, "a", "b", shards=8)
+    deployment = deploy_workers(deploy, "a", "b", shards=8)
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     guests = [deployment.worker(f"guest-{n}") for n in range(GUESTS)]
     there, away, came = list[WorkerProcess](), list(guests), list[int]()
@@ -107,7 +107,7 @@ def _end(guest: WorkerProcess, number: int) -> None:
 
 @pytest.mark.fault("zombie: frozen, taken over on a fresh disk, and woken")
 def test_a_worker_that_wakes_up_after_it_was_replaced_is_fenced_and_well(deploy: Deploy, runs: Runs) -> None:
-    deployment = deployed(deploy)
+    deployment = deploy_workers(deploy)
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     owner, other = deployment.worker("a"), deployment.worker("b")
     _start_to_freeze(deployment, owner).await_ready()
@@ -151,7 +151,7 @@ def _freeze(deployment: Deployment, owner: WorkerProcess, moment: str) -> None:
 
 @pytest.mark.fault("SIGTERM under load, every second time during a restore")
 def test_told_to_end_at_any_moment(deploy: Deploy, runs: Runs) -> None:
-    deployment = deployed(deploy)
+    deployment = deploy_workers(deploy)
     worker = deployment.worker("a")
     with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
         for n in range(ENDS):

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from retry.kafka import topics
-from tests.acceptance.test_acted_letters import acted
+from tests.acceptance.test_acted_letters import run_act
 from tests.conftest import Deploy, Schedulings
 from tests.support.asked_console import AskedConsole
 from tests.support.deployment import Deployment
@@ -71,7 +71,7 @@ def running(deploy: Deploy, scheduling: Schedulings) -> Iterator[Running]:
     made = Running(deployment, scheduler_deployment, worker, scheduler, api, console, timers, "")
     made.send(0, 5)
     await_that("all are taken in", lambda: worker.metric("retry_entries_waiting") == 9)
-    action = acted(deployment, "retry", "state:waiting", "key:waits*", "--at", "2h", "--reason", "good")["action"]
+    action = run_act(deployment, "retry", "state:waiting", "key:waits*", "--at", "2h", "--reason", "good")["action"]
     assert deployment.command("pause", "--topic", "nobodys", "--force", "--reason", "good").returncode == 0
     for app_id, dead_letters in ((deployment.app_id, next(iter(deployment.dead_letters))), (scheduler_deployment.id, "x.DLT")):
         own = topics.build_topic_names(app_id)
@@ -96,7 +96,7 @@ def health(process: WorkerProcess) -> dict[str, Any]:
 def test_nothing_ends_and_all_that_is_good_is_done_and_shown(running: Running) -> None:
     deployment, worker = running.deployment, running.worker
     own = deployment.names._asdict()
-    await_that("all good letters are taken in, and wait", lambda: len(waiting(deployment)) == 10, 300)
+    await_that("all good letters are taken in, and wait", lambda: len(list_waiting(deployment)) == 10, 300)
 
     # The worker.
     told = health(worker)
@@ -104,7 +104,7 @@ def test_nothing_ends_and_all_that_is_good_is_done_and_shown(running: Running) -
     for name in TOLD_BY_WORKER:
         said = told["unreadable"][own[name]]
         assert re.fullmatch(rf"[\d,]+ passed over, the first: {own[name]}/\d+.*", said, re.DOTALL), said
-        assert counted(worker, own[name]) > FOREIGN / 4
+        assert count_passed_over(worker, own[name]) > FOREIGN / 4
     assert set(told["shards"].values()) == {"ready"}
     pages(running)
     commands(running)
@@ -118,17 +118,17 @@ def test_nothing_ends_and_all_that_is_good_is_done_and_shown(running: Running) -
     worker.terminate()
     deployment.wipe(worker)
     worker.start().await_ready()
-    assert acted(deployment, "retry", "state:waiting", "key:waits*")["done"] == 10
+    assert run_act(deployment, "retry", "state:waiting", "key:waits*")["done"] == 10
     Tail(deployment.bootstrap_servers, deployment.retry_topics()).await_seen(10)
 
 
-def counted(process: WorkerProcess, topic: str) -> float:
+def count_passed_over(process: WorkerProcess, topic: str) -> float:
     """How many records of a topic a process says that it has passed over."""
     found = re.search(rf'retry_unreadable_records_total{{topic="{topic}"}} (\S+)', process.get("/metrics")[1])
     return float(found[1]) if found else 0.0
 
 
-def waiting(deployment: Deployment) -> list[str]:
+def list_waiting(deployment: Deployment) -> list[str]:
     told = deployment.command("letters", "state:waiting", "key:waits*", "--limit", "1000", "--json")
     assert told.returncode == 0, told.stderr
     return told.stdout.splitlines()
@@ -143,7 +143,7 @@ def pages(running: Running) -> None:
     told = health(api.process)
     assert told["status"] == 200 and own.calls in told["unreadable"], told
     # Of the changelog it reads entries with names alone.
-    assert counted(api.process, own.calls) > FOREIGN / 4 and counted(api.process, own.changelog) > 0
+    assert count_passed_over(api.process, own.calls) > FOREIGN / 4 and count_passed_over(api.process, own.changelog) > 0
 
     def is_current() -> bool:
         found = console.ask("adm", "GET", "/api/letters?q=key:waits*&limit=100")
@@ -155,7 +155,7 @@ def pages(running: Running) -> None:
     for name in TOLD_BY_CONSOLE:
         topic = own._asdict()[name]
         assert told["unreadable"][topic] > FOREIGN / 4, told["unreadable"]
-        assert counted(console.process, topic) == told["unreadable"][topic]
+        assert count_passed_over(console.process, topic) == told["unreadable"][topic]
     paths = [
         "/", "/failures", "/failures?resolved=1", "/letters", "/act", "/actions", "/audit", "/pauses", "/policies", "/schedules",
         "/tasks", "/timers", "/schedules?history=1", "/timers?history=1", "/tasks?history=1", "/api/now",

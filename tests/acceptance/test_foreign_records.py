@@ -43,12 +43,12 @@ def test_a_foreign_record_stops_nothing_and_is_told(deploy: Deploy, kind: str) -
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     tail.await_seen(letters)
 
-    def told() -> bool:
+    def is_passed_over() -> bool:
         status, text = worker.get("/health/ready")
         found = orjson.loads(text or b"{}").get("unreadable", {}).get(topic, "")
         return status == 200 and found.startswith(f"1 passed over, the first: {topic}/0")
 
-    await_that("it is told", told)
+    await_that("it is told", is_passed_over)
     assert tail.quiet(1.0) == []
     assert worker.metric("retry_entries_waiting") == (kind in ENVELOPE), "what is no entry is held"
     tail.close()

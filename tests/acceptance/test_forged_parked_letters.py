@@ -22,9 +22,9 @@ from retry.operations.act.start import start
 from retry.operations.control_requests import ShardNumbers
 from retry.operations.explain.search import parse_location
 from retry.settings import read_settings
-from tests.acceptance.test_acted_letters import _actions, acted, came, refused, results
+from tests.acceptance.test_acted_letters import _actions, came, demand_refusal, results, run_act
 from tests.support.asked_console import AskedConsole
-from tests.support.checker import verified
+from tests.support.checker import verify_deployment
 from tests.support.letters import Letter
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import Tail
@@ -58,7 +58,7 @@ class Forged:
         assert self.worker.metric("retry_entries_waiting") == 1
         told = json.loads(self.deployment.command("explain", self.waits.source, "--json").stdout)
         assert told["state"] == "waiting", told
-        assert verified(self.deployment)["findings"] == {}
+        assert verify_deployment(self.deployment)["findings"] == {}
 
 
 @pytest.fixture
@@ -76,17 +76,17 @@ def two_teams(broker: LocalBroker, tmp_path: Path) -> Iterator[Callable[..., Two
 
 
 @pytest.fixture
-def forged(two_teams: Callable[..., TwoTeams]) -> Forged:
+def forged_letter(two_teams: Callable[..., TwoTeams]) -> Forged:
     return Forged(two_teams())
 
 
-def listed(deployment: TwoTeams, *words: str) -> list[dict[str, Any]]:
+def list_letters(deployment: TwoTeams, *words: str) -> list[dict[str, Any]]:
     told = deployment.command("letters", *words, "--json")
     assert told.returncode == 0, told.stderr
     return [json.loads(line) for line in told.stdout.splitlines()]
 
 
-def unasked(deployment: TwoTeams, kind: str, *places: str) -> str:
+def write_unasked_action(deployment: TwoTeams, kind: str, *places: str) -> str:
     """Ask the workers themselves, as somebody would who looks at nothing first; the id of the action."""
     shards = ShardNumbers(read_settings(deployment.environ))
     now_ms, members, parking = shards.now_ms(), [], {}
@@ -100,45 +100,47 @@ def unasked(deployment: TwoTeams, kind: str, *places: str) -> str:
     return asked.id.hex()
 
 
-def test_a_forged_record_is_shown_as_not_ours_and_can_be_discarded_and_nothing_else(forged: Forged) -> None:
-    deployment = forged.deployment
-    rows = listed(deployment, "state:parked")
+def test_a_forged_record_is_shown_as_not_ours_and_can_be_discarded_and_nothing_else(forged_letter: Forged) -> None:
+    deployment = forged_letter.deployment
+    rows = list_letters(deployment, "state:parked")
     assert [(row["name"], row["team"], row["mark"]) for row in rows] == [
-        (forged.copy, "a", "not_ours"), (forged.reference, "a", "not_ours"),
+        (forged_letter.copy, "a", "not_ours"), (forged_letter.reference, "a", "not_ours"),
     ]  # fmt: skip
     assert {(row["letter"], row["policy"], row["id"], row["attempt"]) for row in rows} == {(None, None, None, None)}
     for kind in (["retry"], ["redirect", "--to", deployment.topic("b", "retry")], ["patch", "--set-header", "a=b"]):
-        refused(deployment, "2 more are left alone: this service did not park them", "act", kind[0], "state:parked", *kind[1:])
-    refused(deployment, "did not park them", "act", "edit", "--letter", forged.copy, "--header", "a=b")
-    forged.unmoved()
+        demand_refusal(
+            deployment, "2 more are left alone: this service did not park them", "act", kind[0], "state:parked", *kind[1:]
+        )
+    demand_refusal(deployment, "did not park them", "act", "edit", "--letter", forged_letter.copy, "--header", "a=b")
+    forged_letter.unmoved()
 
-    assert acted(deployment, "discard", "state:parked", "team:b", code=3)["letters"] == 0
-    done = acted(deployment, "discard", "state:parked", "team:a")
+    assert run_act(deployment, "discard", "state:parked", "team:b", code=3)["letters"] == 0
+    done = run_act(deployment, "discard", "state:parked", "team:a")
     assert (done["done"], done["refused"]) == (2, {})
     assert [row["result"] for row in results(deployment, done["action"])] == ["done", "done"]
-    assert listed(deployment, "state:parked") == []
+    assert list_letters(deployment, "state:parked") == []
     # Nothing of it goes to where only the service writes, and is trusted.
     assert came(deployment, deployment.names.discarded) == []
-    forged.unmoved()
-    forged.worker.terminate()
+    forged_letter.unmoved()
+    forged_letter.worker.terminate()
 
 
-def test_a_worker_that_is_asked_for_forged_records_makes_nothing_of_them(forged: Forged) -> None:
+def test_a_worker_that_is_asked_for_forged_records_makes_nothing_of_them(forged_letter: Forged) -> None:
     for kind in (action_records.RETRY, action_records.EDIT, action_records.REDIRECT):
-        unasked(forged.deployment, kind, forged.copy, forged.reference)
-    ended = [json.loads(line) for line in _actions(forged.deployment, 3, "done")]
+        write_unasked_action(forged_letter.deployment, kind, forged_letter.copy, forged_letter.reference)
+    ended = [json.loads(line) for line in _actions(forged_letter.deployment, 3, "done")]
     assert [(each["done"], each["refused"]) for each in ended] == [(0, {"not_ours": 2})] * 3
-    forged.unmoved()
-    unasked(forged.deployment, action_records.ERASE, forged.copy)
-    unasked(forged.deployment, action_records.DISCARD, forged.reference)
-    _actions(forged.deployment, 5, "done")
-    assert listed(forged.deployment, "state:parked") == []
-    forged.unmoved()
-    forged.worker.terminate()
+    forged_letter.unmoved()
+    write_unasked_action(forged_letter.deployment, action_records.ERASE, forged_letter.copy)
+    write_unasked_action(forged_letter.deployment, action_records.DISCARD, forged_letter.reference)
+    _actions(forged_letter.deployment, 5, "done")
+    assert list_letters(forged_letter.deployment, "state:parked") == []
+    forged_letter.unmoved()
+    forged_letter.worker.terminate()
 
 
-def test_in_the_console_a_team_sees_forged_records_as_not_ours_and_no_other_team_sees_them(forged: Forged) -> None:
-    console = AskedConsole(forged.deployment, GRANTED).start()
+def test_in_the_console_a_team_sees_forged_records_as_not_ours_and_no_other_team_sees_them(forged_letter: Forged) -> None:
+    console = AskedConsole(forged_letter.deployment, GRANTED).start()
     await_that("both are shown", lambda: console.asked("ann", "GET", "/api/letters?q=state:parked")["count"] == 2)
     assert console.asked("bob", "GET", "/api/letters?q=state:parked")["count"] == 0
     rows = console.asked("ann", "GET", "/api/letters?q=state:parked")["letters"]
@@ -148,14 +150,14 @@ def test_in_the_console_a_team_sees_forged_records_as_not_ours_and_no_other_team
         (why,) = found["refused"]
         assert (found["letters"], why["letters"], "did not park" in why["told"]) == (0, 2, True), found
         assert console.ask(who, "POST", f"/api/actions/{found['id']}/start", {})[0] == 409
-    forged.unmoved()
+    forged_letter.unmoved()
     found = console.preview("ann", {"kind": "discard", "filter": "state:parked"})
     assert (found["letters"], found["groups"]["team"]) == (2, {"a": 2})
     console.asked("ann", "POST", f"/api/actions/{found['id']}/start", {"expect": 2})
     await_that("they rest no more", lambda: console.asked("ann", "GET", "/api/letters?q=state:parked")["count"] == 0)
-    forged.unmoved()
+    forged_letter.unmoved()
     console.process.terminate()
-    forged.worker.terminate()
+    forged_letter.worker.terminate()
 
 
 @pytest.mark.parametrize("where", ["of the team", "of the service"])
@@ -168,21 +170,21 @@ def test_a_reference_is_followed_only_where_the_service_parked_that_letter(
     await_that("it waits", lambda: worker.metric("retry_entries_waiting") == 1)
     topic = deployment.topic("a", "parked") if where == "of the team" else deployment.names.parked
     reference = deployment.forge(topic, letter.source, None)
-    refused(deployment, "1 more are left alone: this service did not park them", "act", "retry", "state:parked", "--yes")
-    (row,) = listed(deployment, "state:parked")
+    demand_refusal(deployment, "1 more are left alone: this service did not park them", "act", "retry", "state:parked", "--yes")
+    (row,) = list_letters(deployment, "state:parked")
     assert (row["name"], row["mark"]) == (reference, "not_ours")
-    unasked(deployment, action_records.RETRY, reference)
+    write_unasked_action(deployment, action_records.RETRY, reference)
     (ended,) = [json.loads(line) for line in _actions(deployment, 1, "done")]
     assert (ended["done"], ended["refused"]) == (0, {"not_ours": 1})
     assert came(deployment, deployment.topic("a", "retry")) == []
     # Only the letter itself is sent, and once.
-    assert acted(deployment, "retry", "state:waiting")["done"] == 1
+    assert run_act(deployment, "retry", "state:waiting")["done"] == 1
     Tail(deployment.bootstrap_servers, [deployment.topic("a", "retry")]).await_seen(1)
-    unasked(deployment, action_records.DISCARD, reference)
+    write_unasked_action(deployment, action_records.DISCARD, reference)
     _actions(deployment, 3, "done")
-    assert listed(deployment, "state:parked") == []
+    assert list_letters(deployment, "state:parked") == []
     assert len(came(deployment, deployment.topic("a", "retry"))) == 1
-    assert verified(deployment)["findings"] == {}
+    assert verify_deployment(deployment)["findings"] == {}
     worker.terminate()
 
 

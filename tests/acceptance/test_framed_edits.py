@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from retry.scheduling.tasks import formats
-from tests.acceptance.test_acted_letters import WAITING, came, listed
+from tests.acceptance.test_acted_letters import WAITING, came, list_waiting
 from tests.conftest import Deploy
 from tests.support.letters import Sender
 from tests.support.process import await_that
@@ -51,7 +51,7 @@ def test_json_is_sent_as_avro(deploy: Deploy, registry: RegistryServer, tmp_path
     assert '-  "cents": 5' in shown
     assert '+  "cents": 6' in shown
     assert "1 done" in edit('{"id": "a", "cents": 6}', "--yes", **environ)
-    [row] = listed(deployment)
+    [row] = list_waiting(deployment)
     sent = deployment.command("act", "retry", "--letter", row["name"], "--yes")
     assert sent.returncode == 0, sent.stderr
     Tail(deployment.bootstrap_servers, deployment.retry_topics()).await_seen(1)

@@ -20,7 +20,7 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.scheduling.messages.schedule_request import SOURCE as SCHEDULE_SOURCE
 from tests.bench.machine import rss_mb
 from tests.conftest import Deploy, Schedulings
-from tests.support.checker import fold, verified
+from tests.support.checker import fold, verify_deployment
 from tests.support.deployment import APPEND_TIME, Deployment
 from tests.support.hostile import LETTER, SCHEDULE, TASK, TIMER, Generator, Hostile
 from tests.support.letters import Letter, Sender
@@ -195,9 +195,9 @@ def redecider(
     good = first | later
     deployment.create({f"{deployment.app_id}.missing.retry": (1, {})})
     letters, tasks, schedules = (wave.taken[source] for source in (LETTER, TASK, SCHEDULE))
-    await_that("all letters have an end", lambda: taken(worker, "good", "hostile") == len(letters) + len(good), _WITHIN_S)
-    await_that("all tasks are taken in", lambda: taken(worker, "tasks") == len(tasks), _WITHIN_S)
-    out = await_out(deployment, len(letters) + len(good) + int(taken(worker, "tasks", became="park")))
+    await_that("all letters have an end", lambda: count_taken(worker, "good", "hostile") == len(letters) + len(good), _WITHIN_S)
+    await_that("all tasks are taken in", lambda: count_taken(worker, "tasks") == len(tasks), _WITHIN_S)
+    out = await_out(deployment, len(letters) + len(good) + int(count_taken(worker, "tasks", became="park")))
     late_ms, most_mb = lateness_ms(out, first), rss_mb(worker.pid, "VmHWM")
     at = {share: late_ms[len(late_ms) * share // 100] for share in (50, 99)}
     with capsys.disabled():
@@ -205,17 +205,17 @@ def redecider(
         print(f"  the worker's memory: {at_rest_mb:.0f} MB at rest, {most_mb:.0f} MB at most; timers {dict(wave.answers)}")
         print(f"  parked: {dict(Counter(reasons(out)))}")
     assert changed_or_lost(deployment, good, letters, out) == []
-    assert tasks_lost(tasks, out, int(taken(worker, "tasks", became="park"))) == []
+    assert tasks_lost(tasks, out, int(count_taken(worker, "tasks", became="park"))) == []
     await_schedules(running, schedules)
     assert wave.unanswered[:5] == []
     assert (worker.running(), worker.pid, most_mb < MEMORY_MB_MAX) == (True, pid, True)
     logs = {each.name: each.log() for each in (worker, running.api.process, running.scheduler)}
     assert [name for name, log in logs.items() if "Traceback" in log or not log.replace("\n", "").isprintable()] == []
-    assert verified(deployment)["findings"] == {}
+    assert verify_deployment(deployment)["findings"] == {}
     return at[99]
 
 
-def taken(worker: WorkerProcess, *teams: str, became: str = "") -> float:
+def count_taken(worker: WorkerProcess, *teams: str, became: str = "") -> float:
     """How many records of teams were taken in, or became this."""
     found = 0.0
     for line in worker.get("/metrics")[1].splitlines():

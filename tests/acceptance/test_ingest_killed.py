@@ -32,7 +32,7 @@ KILLS = (("letters", 1, True), ("retries", 1, False), ("letters", 0, False), ("a
 
 @pytest.mark.slow
 def test_killed_again_and_again_it_has_each_record_once(ingesting: Ingesting, spark: SparkSession) -> None:
-    made = _killed(ingesting)
+    made = ingest_while_killed(ingesting)
     wanted = _counts(made)
     ingesting.run()
     assert _sizes(datasets.read_parquet(spark, str(ingesting.data))) == wanted
@@ -51,7 +51,7 @@ def test_killed_again_and_again_it_has_each_record_once(ingesting: Ingesting, sp
     _each_is_there_once(found._replace(letters=found.letters.where("id != 'one more'")), made)
 
 
-def _killed(ingesting: Ingesting) -> Events:
+def ingest_while_killed(ingesting: Ingesting) -> Events:
     """Ingest, be killed, and go on while more arrives; all that has arrived in the end."""
     ingesting.create(ingesting.outcomes)
     made = events(LETTERS, seed=8, prefix=f"{ingesting.app_id}.")

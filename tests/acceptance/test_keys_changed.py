@@ -96,7 +96,7 @@ class Scene:
         new.rename(self._folder / f"keys-of-{whose}")
 
 
-def held(worker: WorkerProcess) -> str:
+def read_hold(worker: WorkerProcess) -> str:
     """What health says of entries that cannot be opened; empty where it has none, or there is no answer."""
     status, body = worker.get("/health/ready")
     return json.dumps(found) if status and (found := json.loads(body)["held"]) else ""
@@ -115,7 +115,7 @@ def test_what_a_key_taken_away_too_early_sealed_is_held_with_the_reason_and_sent
         for worker in scene.workers:
             scene.give(worker, [new])
         why = "it is sealed under key k0, which is not in the file of RETRY_ENCRYPTION_KEYS"
-        await_that("letters are held, and health says why", lambda: any(why in held(worker) for worker in scene.workers))
+        await_that("letters are held, and health says why", lambda: any(why in read_hold(worker) for worker in scene.workers))
         scene.kill()
         # All that the other key seals goes on meanwhile.
         scene.flows()
@@ -172,7 +172,7 @@ def sooner_in_one(scene: Scene, before: str, new: str) -> None:
     scene.give(scene.a, [new, before, *_older(scene)])
     await_that("letters wait under the new key", lambda: scene.waits(new)["entries"] > 0)
     scene.kill(scene.a, starts=False)
-    await_that("the other holds what was sealed", lambda: "is not in the file" in held(scene.b))
+    await_that("the other holds what was sealed", lambda: "is not in the file" in read_hold(scene.b))
     scene.flows(1)
     scene.give(scene.b, [new, before, *_older(scene)])
     scene.kill(scene.b)

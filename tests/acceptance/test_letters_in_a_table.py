@@ -47,12 +47,12 @@ def test_3_9_what_waits_in_every_partition_is_told_in_one_place_and_no_worker_ne
     for n in range(LETTERS):
         sender.send(dead_letters, b"%d" % n, b"value", [])
 
-    def waiting() -> set[str]:
+    def list_waiting() -> set[str]:
         listed = deployment.command("letters", "state:waiting", "--json", "--limit", "1000").stdout.splitlines()
         return {json.loads(line)["name"].partition("/")[2] for line in listed}
 
-    await_that("all wait", lambda: len(waiting()) == LETTERS)
+    await_that("all wait", lambda: len(list_waiting()) == LETTERS)
     for worker in workers:
         worker.kill()
     letters = read(deployment.bootstrap_servers, [dead_letters], COMMITTED)
-    assert waiting() == {f"{each.topic}/{each.partition}/{each.offset}" for each in letters}
+    assert list_waiting() == {f"{each.topic}/{each.partition}/{each.offset}" for each in letters}

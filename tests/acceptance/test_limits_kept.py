@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from retry.clock import Deadline, wall_ms
-from tests.acceptance.test_refusing_targets import held
+from tests.acceptance.test_refusing_targets import read_blocked
 from tests.conftest import Deploy
 from tests.support import policies
 from tests.support.letters import Sender
@@ -67,7 +67,7 @@ def test_teams_and_targets_keep_to_their_limits_and_hold_up_nobody(deploy: Deplo
         assert of[-1] - due_ms <= 10 * LETTERS * 1_000 // RATE
     assert max(stamps[deployment.retry_of(free)]) < max(stamps[deployment.retry_of(limited)])
     why = {f"thrifty {thrifty} {deployment.retry_of(thrifty)}": "the limit is used up for now"}
-    await_that("health says what is held", lambda: held(worker) == why)
+    await_that("health says what is held", lambda: read_blocked(worker) == why)
     await_that("so many wait", lambda: worker.metric("retry_entries_waiting") == BUDGET + 10)
     # What is aligned waits for that hour, and is sent with it as its due time.
     listed = deployment.command("letters", f"topic:{aligned}", "state:waiting", "--json").stdout.splitlines()
@@ -95,7 +95,7 @@ def test_a_breaker_opens_while_retries_come_back_and_closes_when_they_do_not(dep
 
     def why() -> str:
         consumer.consume()
-        return held(worker).get(f"t {name} {target}", "")
+        return read_blocked(worker).get(f"t {name} {target}", "")
 
     opened = f"its breaker is open: {failures} letters came back within 60000 ms"
 

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from retry.clock import wall_ms
 from retry.kafka.local_broker import LocalBroker
-from tests.support.checker import verified
+from tests.support.checker import verify_deployment
 from tests.support.deployment import Deployment
 from tests.support.faults import Runs
 from tests.support.foreign import ForeignRecords, write_foreign
@@ -251,7 +251,7 @@ class Crowd:
 def find_among_innocent(deployment: Deployment) -> dict[str, list[str]]:
     """Find what `retry verify` says is wrong with letters of the two teams; what neighbours write themselves, it names too."""
     own = [f"{deployment.app_id}.{team}." for team in INNOCENT]
-    found = verified(deployment, *EVERY_FINDING)["findings"]
+    found = verify_deployment(deployment, *EVERY_FINDING)["findings"]
     wrong = {kind: [each for each in some if any(name in each for name in own)] for kind, some in found.items()}
     return {kind: some[:5] for kind, some in wrong.items() if some}
 

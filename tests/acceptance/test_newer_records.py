@@ -51,7 +51,7 @@ def send(deployment: Deployment) -> Sender:
     return sender
 
 
-def waiting(deployment: Deployment) -> Counter[int]:
+def count_entries(deployment: Deployment) -> Counter[int]:
     """Entries in the changelog by partition, whoever can read them."""
     every = read(deployment.bootstrap_servers, [deployment.names.changelog], COMMITTED)
     records = list_entry_records(r for r in every if r.key)
@@ -97,7 +97,7 @@ def test_a_shard_with_a_newer_record_is_read_only_until_a_worker_can_read_it(dep
 
     def others_wait() -> bool:
         tail.read()
-        return waiting(deployment) == {0: LETTERS - len(tail.seen) + known}
+        return count_entries(deployment) == {0: LETTERS - len(tail.seen) + known}
 
     await_that("the other shard's letters come back, all others wait in the changelog", others_wait)
     assert 0 < len(tail.seen) < LETTERS
@@ -152,12 +152,12 @@ def test_a_position_of_a_newer_version_stops_intake_and_no_other_record_there_do
     sender = Sender(deployment.bootstrap_servers)
     tail, numbers = Tail(deployment.bootstrap_servers, deployment.retry_topics()), count()
 
-    def stopped() -> bool:
+    def has_stopped() -> bool:
         # No two are equal: one of which an equal one is back already would count as its failure.
         sender.send(*deployment.dead_letters, b"key", b"one more: %d" % next(numbers))
         return worker.metric("retry_intake_read_only") == 1
 
-    await_that("intake has stopped", stopped)
+    await_that("intake has stopped", has_stopped)
     later = sender.finish()
     assert "upgrade this worker" in str(health(worker)["intake"])
     assert worker.get("/health/ready")[0] == 503

@@ -25,13 +25,13 @@ NO_FILE = {"RETRY_KAFKA_SECURITY_PROTOCOL": "SSL", "RETRY_KAFKA_SSL_CA_LOCATION"
 
 
 @pytest.fixture
-def taken() -> Iterator[int]:
+def taken_port() -> Iterator[int]:
     """A port of which somebody else listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield int(listening.getsockname()[1])
 
 
-def refused(deployment: Deployment, command: tuple[str, ...], **environ: str) -> str:
+def run_refused(deployment: Deployment, command: tuple[str, ...], **environ: str) -> str:
     """What a command says; fails unless it is one line, with exit code 1, of verify 2."""
     # The system chooses: between being found free and being listened on, a port may be taken by another process.
     free = dict.fromkeys(("RETRY_API_ADDR", "SERVER_ADDR", "METRICS_ADDR"), "127.0.0.1:0")
@@ -46,25 +46,25 @@ def refused(deployment: Deployment, command: tuple[str, ...], **environ: str) ->
 
 def test_an_unknown_kafka_property_is_told_in_a_line_by_each_command(deployment: Deployment) -> None:
     for command in LONG_RUNNING + ASKING:
-        told = refused(deployment, command, **UNKNOWN)
+        told = run_refused(deployment, command, **UNKNOWN)
         assert told.startswith('RETRY_KAFKA_FOO_BAR: No such configuration property: "foo.bar"')
 
 
 def test_a_wrong_kafka_property_and_a_missing_ca_file_are_told_in_a_line(deployment: Deployment) -> None:
-    told = refused(deployment, ("worker",), RETRY_KAFKA_SOCKET_TIMEOUT_MS="soon")
+    told = run_refused(deployment, ("worker",), RETRY_KAFKA_SOCKET_TIMEOUT_MS="soon")
     assert told.startswith("RETRY_KAFKA_SOCKET_TIMEOUT_MS: Invalid value")
     for command in LONG_RUNNING:
-        told = refused(deployment, command, **NO_FILE)
+        told = run_refused(deployment, command, **NO_FILE)
         assert told.startswith("RETRY_KAFKA_SSL_CA_LOCATION: ")
         assert "is /nowhere/ca.pem a file that this user can read?" in told
 
 
-def test_an_address_in_use_is_told_in_a_line(deployment: Deployment, taken: int) -> None:
-    address = f"127.0.0.1:{taken}"
+def test_an_address_in_use_is_told_in_a_line(deployment: Deployment, taken_port: int) -> None:
+    address = f"127.0.0.1:{taken_port}"
     for command, variable in [(("worker",), "RETRY_HTTP_ADDR"), (("api",), "RETRY_API_ADDR"), (("scheduler",), "SERVER_ADDR"),
                               (("scheduler",), "METRICS_ADDR"), (("scheduler", "--mini"), "SERVER_ADDR"),
                               (("worker", "--processes", "2"), "RETRY_HTTP_ADDR")]:  # fmt: skip
-        told = refused(deployment, command, **{variable: address})
+        told = run_refused(deployment, command, **{variable: address})
         assert f"cannot listen on {address} (Address already in use)" in told
         assert variable in told
 
@@ -73,7 +73,7 @@ def test_a_data_directory_that_cannot_be_used_is_told_in_a_line(deployment: Depl
     file = tmp_path / "a-file"
     file.touch()
     for command in LONG_RUNNING:
-        assert f"{file / 'data'}" in refused(deployment, command, RETRY_DATA_DIR=str(file / "data"))
+        assert f"{file / 'data'}" in run_refused(deployment, command, RETRY_DATA_DIR=str(file / "data"))
 
 
 def test_no_broker_is_told_in_a_line(deployment: Deployment) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from tests.acceptance.test_refusing_targets import held
+from tests.acceptance.test_refusing_targets import read_blocked
 from tests.conftest import Deploy
 from tests.support import policies, topics
 from tests.support.cluster import NODES, Cluster
@@ -105,18 +105,18 @@ class Scene:
         """Health names the target and what it lacks, and the log does not say it at every sweep."""
         lane = f"a {self.guilty} {self.target}"
 
-        def told() -> bool:
+        def tells_reason() -> bool:
             # A breaker may hold it at first, with what the brokers said of a record.
-            said = held(self.worker).get(lane, "")
+            said = read_blocked(self.worker).get(lane, "")
             return said.startswith(f"{self.target}: ") and why in said
 
-        await_that(f"health says {why}", told)
+        await_that(f"health says {why}", tells_reason)
         assert self.worker.log().count("\n") < 200
 
     def flows_again(self) -> None:
         """What waited for the target comes, and all is well."""
         await_that("nothing waits", lambda: self.worker.metric("retry_entries_waiting") == 0, _IN_S)
-        await_that("nothing is held", lambda: held(self.worker) == {}, _IN_S)
+        await_that("nothing is held", lambda: read_blocked(self.worker) == {}, _IN_S)
         self.worker.terminate()
 
 

@@ -46,7 +46,7 @@ def pointing(deploy: Deploy, **dead_letters: int) -> tuple[Deployment, str]:
     return deployment, source
 
 
-def written(deployment: Deployment, source: str, records: list[tuple[bytes | None, bytes | None, Headers]]) -> list[Letter]:
+def write_sources(deployment: Deployment, source: str, records: list[tuple[bytes | None, bytes | None, Headers]]) -> list[Letter]:
     """Records of an hour ago in the source topic, in that order."""
     sender, stamp_ms = Sender(deployment.bootstrap_servers), wall_ms() - HOUR_MS
     for n, (key, value, headers) in enumerate(records):
@@ -63,7 +63,9 @@ def test_a_pointer_is_retried_as_the_record_that_it_names(deploy: Deploy) -> Non
     deployment, source = pointing(deploy, share=1, streams=1)
     shared, streamed = deployment.dead_letters
     headers: Headers = [("a", None), ("trace", b"1"), ("a", b"\xff")]
-    origins = written(deployment, source, [(b"k1", b"v1", headers), (None, b"v2", []), (b"k3", None, []), (b"k4", b"v4", [])])
+    origins = write_sources(
+        deployment, source, [(b"k1", b"v1", headers), (None, b"v2", []), (b"k3", None, []), (b"k4", b"v4", [])]
+    )
     sender, began_ms = Sender(deployment.bootstrap_servers), wall_ms()
     wanted: dict[str, tuple[Letter, Headers]] = {}
     for name, says in ((shared, share), (streamed, streams)):
@@ -114,7 +116,7 @@ def test_a_record_that_is_gone_or_not_allowed_parks_its_letter(deploy: Deploy) -
     deployment, source = pointing(deploy, share=1)
     other = f"{deployment.app_id}.secret"
     deployment.create({other: (1, dict(KEEPS_TIME))})
-    origins = written(deployment, source, [(b"k%d" % n, b"v", []) for n in range(4)])
+    origins = write_sources(deployment, source, [(b"k%d" % n, b"v", []) for n in range(4)])
     elsewhere = written_to_one(deployment, other)
     deleted, kept = origins[0], origins[2]
     assert (deleted.partition, kept.partition) == (0, 0)
@@ -155,7 +157,7 @@ def written_to_one(deployment: Deployment, topic: str) -> Letter:
 
 def test_a_pointer_into_the_retry_topic_goes_on_with_its_lineage(deploy: Deploy) -> None:
     deployment, source = pointing(deploy, share=1)
-    (origin,) = written(deployment, source, [(b"k", b"v", [("trace", b"1")])])
+    (origin,) = write_sources(deployment, source, [(b"k", b"v", [("trace", b"1")])])
     (name,), sender = deployment.dead_letters, Sender(deployment.bootstrap_servers)
     worker = deployment.worker().start()
     tail = Tail(deployment.bootstrap_servers, [*deployment.retry_topics(), deployment.parked])
@@ -183,7 +185,7 @@ def test_a_pointer_into_the_retry_topic_goes_on_with_its_lineage(deploy: Deploy)
 
 def test_many_pointers_among_other_letters_are_fetched_together(deploy: Deploy) -> None:
     deployment, source = pointing(deploy, share=1)
-    origins = written(deployment, source, [(b"k%d" % n, b"v%d" % n, []) for n in range(POINTERS)])
+    origins = write_sources(deployment, source, [(b"k%d" % n, b"v%d" % n, []) for n in range(POINTERS)])
     (name,), sender = deployment.dead_letters, Sender(deployment.bootstrap_servers)
     for n, origin in enumerate(origins):
         sender.send(name, None, None, share(source, origin.partition, origin.offset))

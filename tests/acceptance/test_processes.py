@@ -28,7 +28,7 @@ def test_two_workers_under_one_share_the_work_and_come_back_when_one_is_killed(d
     await_that("the shards are shared out", lambda: shards_of(both) == [2, 2])
     wanted = ['retry_shards_owned{process="0"} 2.0', 'retry_shards_owned{process="1"} 2.0']
     # A worker that does not answer within two seconds is left out.
-    await_that("metrics tell of both", lambda: owned(both) == wanted)
+    await_that("metrics tell of both", lambda: list_owned(both) == wanted)
     sender, first = Sender(deployment.bootstrap_servers), workers_of(both)
     send(sender, deployment, LETTERS, 2.0, DELAY_MS)
     os.kill(first[0], signal.SIGKILL)
@@ -60,7 +60,7 @@ def workers_of(supervisor: WorkerProcess) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split()]
 
 
-def owned(supervisor: WorkerProcess) -> list[str]:
+def list_owned(supervisor: WorkerProcess) -> list[str]:
     """What metrics say of the shards of each."""
     return [line for line in supervisor.get("/metrics")[1].splitlines() if line.startswith("retry_shards_owned{")]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer
 
-from tests.acceptance.test_acted_letters import WAITING, acted, came, numbers, waiting
+from tests.acceptance.test_acted_letters import WAITING, came, deploy_with_waiting, numbers, run_act
 from tests.conftest import Deploy
 from tests.support import policies
 from tests.support.deployment import Deployment
@@ -68,7 +68,7 @@ class Failing:
         assert not self._thread.is_alive()
 
 
-def shown(deployment: Deployment, action: str) -> dict[str, Any]:
+def show_action(deployment: Deployment, action: str) -> dict[str, Any]:
     """What `retry actions show` says."""
     told = deployment.command("actions", "show", action)
     assert told.returncode == 0, told.stderr
@@ -82,14 +82,14 @@ def sums(told: dict[str, Any]) -> dict[str, int]:
 
 def test_a_consumer_that_fails_three_of_ten_stops_the_ramp_and_mended_and_resumed_it_ends(deploy: Deploy) -> None:
     letters, group = 400, f"billing-{uuid.uuid4().hex[:8]}"
-    deployment, worker = waiting(deploy, letters, topic_keys=f"group: {group}")
+    deployment, worker = deploy_with_waiting(deploy, letters, topic_keys=f"group: {group}")
     consumer = Failing(deployment, group, keeps_headers=True)
     shown_first = deployment.command("act", "retry", "state:waiting", "--ramp", "--settle", "1s")
     assert "in steps of 1, 2, 5, 20, 50, 200, 122, as long as 90% recover" in shown_first.stdout
     assert "no consumer group is named" not in shown_first.stdout
-    held = acted(deployment, "retry", "state:waiting", "--ramp", "--settle", "1s", code=4)
+    held = run_act(deployment, "retry", "state:waiting", "--ramp", "--settle", "1s", code=4)
     assert "letters failed again, so at most" in held["held"]["reason"]
-    told = shown(deployment, held["action"])
+    told = show_action(deployment, held["action"])
     (at,) = [step for step in told["ramp"]["steps"] if step["status"] == "held"]
     assert (told["status"], at["bound"] < 0.9) == ("held", True)
     assert {step["status"] for step in told["ramp"]["steps"][at["step"] :]} <= {"waits"}
@@ -99,7 +99,7 @@ def test_a_consumer_that_fails_three_of_ten_stops_the_ramp_and_mended_and_resume
     tail.await_seen(sent)
     assert tail.quiet(2.0) == []
     again = len(consumer.failed)
-    told = shown(deployment, held["action"])
+    told = show_action(deployment, held["action"])
     assert sums(told) == {"put": sent, "sent": sent, "failed": again, "passed": sum(
         step["put"] - step["failed"] for step in told["ramp"]["steps"][: at["step"] - 1]
     )}  # fmt: skip
@@ -108,8 +108,8 @@ def test_a_consumer_that_fails_three_of_ten_stops_the_ramp_and_mended_and_resume
 
     consumer.mended.set()
     assert deployment.command("actions", "resume", held["action"], "--reason", "mended").returncode == 0
-    await_that("it ends", lambda: shown(deployment, held["action"])["status"] == "done")
-    told = shown(deployment, held["action"])
+    await_that("it ends", lambda: show_action(deployment, held["action"])["status"] == "done")
+    told = show_action(deployment, held["action"])
     assert (told["done"], told["gone"], told["ramp"]["counts_from"]) == (letters, 0, at["step"] + 1)
     assert (sums(told)["sent"], sums(told)["failed"], sums(told)["passed"]) == (letters, again, letters - again)
     assert numbers(came(deployment)) == list(range(letters))
@@ -123,7 +123,7 @@ def test_a_consumer_that_fails_three_of_ten_stops_the_ramp_and_mended_and_resume
 @pytest.mark.slow
 def test_without_a_named_group_silence_counts_and_a_breaker_that_opens_holds_the_ramp(deploy: Deploy) -> None:
     letters = 58
-    deployment, worker = waiting(deploy, letters)
+    deployment, worker = deploy_with_waiting(deploy, letters)
     # Of the first 28 letters of 58 hardly ever less than two fail, so that the breaker opens before the last step.
     (topic,) = deployment.dead_letters
     limits = f"{{{deployment.retry_of(topic)}: {{breaker: {{failures: 2, within: 1m, open_for: 2s}}}}}}"
@@ -135,18 +135,18 @@ def test_without_a_named_group_silence_counts_and_a_breaker_that_opens_holds_the
     shown_first = deployment.command("act", *asked)
     retry_topic = deployment.retry_topics()[0]
     assert f"no consumer group is named for {retry_topic}: their steps have passed after 4s of silence" in shown_first.stdout
-    held = acted(deployment, *asked, code=4)
+    held = run_act(deployment, *asked, code=4)
     assert held["held"]["reason"] == f"the breaker of {retry_topic} is open"
     consumer.mended.set()
 
     def has_ended() -> bool:
         """Resumed as often as the breaker is found open."""
-        if (status := shown(deployment, held["action"])["status"]) == "held":
+        if (status := show_action(deployment, held["action"])["status"]) == "held":
             deployment.command("actions", "resume", held["action"])
         return status == "done"
 
     await_that("it ends", has_ended)
-    told = shown(deployment, held["action"])
+    told = show_action(deployment, held["action"])
     assert (told["done"], told["ramp"]["passed_in_silence"]) == (letters, [retry_topic])
     assert [step["status"] for step in told["ramp"]["steps"]] == ["passed"] * 5
     failed = len(consumer.failed)
@@ -160,8 +160,8 @@ def test_without_a_named_group_silence_counts_and_a_breaker_that_opens_holds_the
 @pytest.mark.slow
 def test_parked_letters_come_back_in_steps_once_each_though_workers_are_killed(deploy: Deploy) -> None:
     letters, group = 300, f"billing-{uuid.uuid4().hex[:8]}"
-    deployment, worker = waiting(deploy, letters, shards=4, topic_keys=f"group: {group}")
-    assert acted(deployment, "park", "state:waiting")["done"] == letters
+    deployment, worker = deploy_with_waiting(deploy, letters, shards=4, topic_keys=f"group: {group}")
+    assert run_act(deployment, "park", "state:waiting")["done"] == letters
     await_that("all are parked", lambda: len(came(deployment, deployment.parked)) == letters)
     other = deployment.worker("b").start().await_ready()
     consumer = Failing(deployment, group, keeps_headers=True)
@@ -170,11 +170,11 @@ def test_parked_letters_come_back_in_steps_once_each_though_workers_are_killed(d
     assert asked.returncode == 1, asked.stderr
     action = json.loads(asked.stdout)["action"]
     for number, each in enumerate((worker, other, worker), 2):
-        await_that(f"{number} steps have passed", lambda: passed(deployment, action) >= number)  # noqa: B023
+        await_that(f"{number} steps have passed", lambda: count_passed_steps(deployment, action) >= number)  # noqa: B023
         each.kill()
         each.start().await_ready()
-    await_that("it ends", lambda: shown(deployment, action)["status"] == "done")
-    told = shown(deployment, action)
+    await_that("it ends", lambda: show_action(deployment, action)["status"] == "done")
+    told = show_action(deployment, action)
     assert (told["done"], told["gone"], told["refused"]) == (letters, 0, {})
     assert sums(told) == {"put": letters, "sent": letters, "failed": 0, "passed": letters}
     assert numbers(came(deployment)) == list(range(letters))
@@ -183,5 +183,5 @@ def test_parked_letters_come_back_in_steps_once_each_though_workers_are_killed(d
         each.terminate()
 
 
-def passed(deployment: Deployment, action: str) -> int:
-    return sum(step["status"] == "passed" for step in shown(deployment, action)["ramp"]["steps"])
+def count_passed_steps(deployment: Deployment, action: str) -> int:
+    return sum(step["status"] == "passed" for step in show_action(deployment, action)["ramp"]["steps"])

@@ -56,7 +56,7 @@ def dealt_with(deployment: Deployment) -> WorkerProcess:
 def delete_group(deployment: Deployment) -> None:
     group = deployment.names.intake_group
 
-    def deleted() -> bool:
+    def has_deleted_group() -> bool:
         # The session of its member may have to end first.
         try:
             deployment.admin.delete_consumer_groups([group])[group].result(20)
@@ -66,14 +66,14 @@ def delete_group(deployment: Deployment) -> None:
             return False
         return True
 
-    await_that("the group is deleted", deleted)
+    await_that("the group is deleted", has_deleted_group)
 
 
 def set_offset(deployment: Deployment, offset: int) -> None:
     group, (topic, *_) = deployment.names.intake_group, deployment.dead_letters
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])
 
-    def changed() -> bool:
+    def has_set_offset() -> bool:
         try:
             (answer,) = deployment.admin.alter_consumer_group_offsets([wanted]).values()
             return all(each.error is None for each in answer.result(20).topic_partitions)
@@ -82,7 +82,7 @@ def set_offset(deployment: Deployment, offset: int) -> None:
                 raise
             return False
 
-    await_that("the offset is set", changed)
+    await_that("the offset is set", has_set_offset)
 
 
 @pytest.mark.fault("offsets of the group lost, too large, or set back")

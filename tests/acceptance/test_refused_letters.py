@@ -26,7 +26,7 @@ COMPACTED = {"cleanup.policy": "compact"}
 YOUNG = {"message.timestamp.type": "CreateTime", "message.timestamp.before.max.ms": str(HOUR_MS)}
 
 
-def deployed(deploy: Deploy, retry_config: Mapping[str, str], topic_keys: str = "") -> tuple[Deployment, str, str]:
+def deploy_one_topic(deploy: Deploy, retry_config: Mapping[str, str], topic_keys: str = "") -> tuple[Deployment, str, str]:
     """A deployment with one dead-letter topic, that topic, and the one where its letters come back."""
     deployment = deploy(
         {"orders": 1}, shards=1, retry_partitions=1, defaults=policies.DEFAULTS, topic_keys=topic_keys, retry_config=retry_config
@@ -60,14 +60,14 @@ def health(worker: WorkerProcess) -> Any:
     return json.loads(worker.get("/health/ready")[1])
 
 
-def explained(deployment: Deployment, source: str) -> str:
+def explain_letter(deployment: Deployment, source: str) -> str:
     """What `retry explain` says of a letter."""
     return deployment.command("explain", source).stdout
 
 
 @pytest.mark.fault("a letter older than its retry topic takes")
 def test_a_letter_that_is_too_old_for_its_target_is_sent_with_the_time_of_now(deploy: Deploy) -> None:
-    deployment, name, target = deployed(deploy, YOUNG)
+    deployment, name, target = deploy_one_topic(deploy, YOUNG)
     worker = deployment.worker().start().await_ready()
     old_ms = wall_ms() - 2 * HOUR_MS
     send_among_others(deployment, name, b"old", old_ms)
@@ -86,7 +86,7 @@ def test_a_letter_that_is_too_old_for_its_target_is_sent_with_the_time_of_now(de
 @pytest.mark.parametrize("fault", ["no key", *only_in_faults("too old")])
 def test_one_letter_that_its_target_refuses_is_put_back_then_parked_and_the_others_go(deploy: Deploy, fault: str) -> None:
     old = fault == "too old"
-    deployment, name, target = deployed(deploy, YOUNG if old else COMPACTED, "old_timestamp: park" if old else "")
+    deployment, name, target = deploy_one_topic(deploy, YOUNG if old else COMPACTED, "old_timestamp: park" if old else "")
     worker = deployment.worker().start().await_ready()
     source = send_among_others(deployment, name, b"old" if old else None, wall_ms() - 2 * HOUR_MS if old else None)
     await_others(deployment, target)
@@ -96,7 +96,7 @@ def test_one_letter_that_its_target_refuses_is_put_back_then_parked_and_the_othe
     assert (said["ready"], said["blocked"], said["reasons"]) == (True, {}, {"refused_letters": 1})
     assert worker.metric("retry_entries_refused") == 1
     word = "message.timestamp.before.max.ms" if old else "cleanup.policy"
-    await_that("explain says why", lambda: word in explained(deployment, source))
+    await_that("explain says why", lambda: word in explain_letter(deployment, source))
 
     tail = Tail(deployment.bootstrap_servers, [deployment.parked])
     tail.await_seen(1)
@@ -106,7 +106,7 @@ def test_one_letter_that_its_target_refuses_is_put_back_then_parked_and_the_othe
     assert word in parked.header("retry-parked-fault")
     await_that("nothing waits", lambda: worker.metric("retry_entries_waiting") == 0)
     assert health(worker)["refused"] == {}
-    assert "is parked" in explained(deployment, source)
+    assert "is parked" in explain_letter(deployment, source)
     worker.terminate()
     assert [record.value for record in read(deployment.bootstrap_servers, [target], COMMITTED)].count(b"one") == 0
 
@@ -114,13 +114,13 @@ def test_one_letter_that_its_target_refuses_is_put_back_then_parked_and_the_othe
 @pytest.mark.fault("a parking topic that refuses one letter")
 @pytest.mark.slow
 def test_a_letter_that_even_its_parking_topic_refuses_is_held_by_name_until_that_takes_it(deploy: Deploy) -> None:
-    deployment, name, target = deployed(deploy, COMPACTED)
+    deployment, name, target = deploy_one_topic(deploy, COMPACTED)
     configure(deployment.admin, deployment.parked, cleanup_policy="compact")
     worker = deployment.worker().start().await_ready()
     source = send_among_others(deployment, name, None, None)
     await_others(deployment, target)
     await_that("it is held", lambda: health(worker)["refused"].get(source, "").startswith(f"{deployment.parked}: "))
-    await_that("explain says why", lambda: f"{deployment.parked} is compacted" in explained(deployment, source))
+    await_that("explain says why", lambda: f"{deployment.parked} is compacted" in explain_letter(deployment, source))
     # Others are parked, and retried, meanwhile.
     worker.terminate()
     worker.start().await_ready()
@@ -144,7 +144,7 @@ def test_a_letter_that_even_its_parking_topic_refuses_is_held_by_name_until_that
 @pytest.mark.fault("a letter that its topics take only compressed")
 def test_a_letter_that_came_compressed_is_retried_and_parked_with_its_value(deploy: Deploy) -> None:
     """3 MB of JSON, gzip, of topics that take 1 MB."""
-    deployment, name, target = deployed(deploy, {"max.message.bytes": "1000000"})
+    deployment, name, target = deploy_one_topic(deploy, {"max.message.bytes": "1000000"})
     for topic in (name, deployment.parked):
         configure(deployment.admin, topic, max_message_bytes="1000000")
     value = json.dumps([{"order": n, "items": [f"item-{n % 97}"] * 4} for n in range(48_000)]).encode()
@@ -169,13 +169,13 @@ def test_a_letter_that_came_compressed_is_retried_and_parked_with_its_value(depl
 
 
 def test_explain_of_a_letter_that_waits_behind_a_refused_one_names_that(deploy: Deploy) -> None:
-    deployment, name, _ = deployed(deploy, YOUNG, "old_timestamp: park, ordered: true")
+    deployment, name, _ = deploy_one_topic(deploy, YOUNG, "old_timestamp: park, ordered: true")
     worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)
     sender.send(name, b"k", b"one", timestamp_ms=wall_ms() - 2 * HOUR_MS)
     sender.send(name, b"k", b"two")
     letters = {letter.value: source for source, letter in sender.finish().items()}
     await_that("health names the first", lambda: set(health(worker)["refused"]) == {letters[b"one"]})
     await_that(
-        "explain of the second does, too", lambda: f"{letters[b'one']}, which " in explained(deployment, letters[b"two"])
+        "explain of the second does, too", lambda: f"{letters[b'one']}, which " in explain_letter(deployment, letters[b"two"])
     )
     worker.terminate()

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.check
 LETTERS = 30
 
 
-def held(worker: WorkerProcess) -> dict[str, str]:
+def read_blocked(worker: WorkerProcess) -> dict[str, str]:
     """What is held back, and why."""
     status, told = worker.get("/health/ready")
     return json.loads(told)["blocked"] if status else {"everything": "no answer"}
@@ -67,7 +67,7 @@ def test_entries_of_a_missing_target_wait_and_flow_when_it_is_there(deploy: Depl
     await_that("so many wait", lambda: worker.metric("retry_entries_waiting") == LETTERS)
     lane = f"a {missing} {target}"
     # Where nobody answers at once whether it is there, a breaker holds it first.
-    await_that("health says why", lambda: set(told := held(worker)) == {lane} and told[lane].startswith(f"{target}: "))
+    await_that("health says why", lambda: set(told := read_blocked(worker)) == {lane} and told[lane].startswith(f"{target}: "))
     await_that("it is counted", lambda: worker.metric("retry_lanes_blocked") == 1)
 
     deployment.create({target: (1, dict(APPEND_TIME))})
@@ -78,7 +78,7 @@ def test_entries_of_a_missing_target_wait_and_flow_when_it_is_there(deploy: Depl
     assert tail.quiet(0.5) == []
     assert len(tail.records) == LETTERS
     tail.close()
-    await_that("nothing is held", lambda: held(worker) == {})
+    await_that("nothing is held", lambda: read_blocked(worker) == {})
     worker.terminate()
     found = check_with(deployment, sent, {missing: target})
     assert found == {}
@@ -167,7 +167,7 @@ def test_a_letter_may_choose_among_the_targets_that_are_allowed(deploy: Deploy) 
     tail.await_seen(2)
     assert {record.topic: record.key for record in tail.records} == {blue: b"blue", origin: origin.encode()}
     why = f"the policy file does not allow team a to send to {red} any more"
-    await_that("health says why", lambda: held(worker) == {f"a {orders} {red}": why})
+    await_that("health says why", lambda: read_blocked(worker) == {f"a {orders} {red}": why})
     await_that("so many wait", lambda: worker.metric("retry_entries_waiting") == 1)
     deployment.policy_file.write_text(file(red))
     worker.signal(signal.SIGHUP)

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from tests.acceptance.test_acted_letters import _actions, acted, came, numbers, refused, results
+from tests.acceptance.test_acted_letters import _actions, came, demand_refusal, numbers, results, run_act
 from tests.acceptance.test_crash_points import CRASHING
 from tests.conftest import Deploy
-from tests.support.checker import verified
+from tests.support.checker import verify_deployment
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
@@ -49,7 +49,7 @@ def send(deployment: Deployment, sender: Sender, some: range) -> None:
     sender.finish()
 
 
-def explained(deployment: Deployment, letter: str) -> dict[str, Any]:
+def explain_letter(deployment: Deployment, letter: str) -> dict[str, Any]:
     told = deployment.command("explain", letter, "--json")
     assert told.returncode == 0, told.stderr
     return json.loads(told.stdout)
@@ -66,22 +66,22 @@ def back(deployment: Deployment, count: int) -> list[Record]:
 
 def test_parked_letters_are_returned_once_and_those_that_fail_again_can_be_returned_again(deploy: Deploy) -> None:
     deployment, worker, sender = parking(deploy, 40)
-    refused(deployment, "0 letters to retry", "act", "retry", "header.tenant:even", "--yes")
+    demand_refusal(deployment, "0 letters to retry", "act", "retry", "header.tenant:even", "--yes")
     shown = deployment.command("act", "retry", "state:parked", "header.tenant:even")
     assert "20 letters to retry" in shown.stdout, shown.stderr
     assert came(deployment) == []
-    done = acted(deployment, "retry", "state:parked", "header.tenant:even", "--expect", "20", "--reason", "mended")
+    done = run_act(deployment, "retry", "state:parked", "header.tenant:even", "--expect", "20", "--reason", "mended")
     assert (done["done"], done["gone"], done["refused"]) == (20, 0, {})
     records = back(deployment, 20)
     assert numbers(records) == list(range(0, 40, 2))
     assert {record.header("retry-attempt") for record in records} == {"3"}
     assert {record.header("retry-parked-reason") for record in records} == {""}
-    assert verified(deployment)["findings"] == {}
-    refused(deployment, "they were returned before", "act", "retry", "state:parked", "header.tenant:even", "--yes")
+    assert verify_deployment(deployment)["findings"] == {}
+    demand_refusal(deployment, "they were returned before", "act", "retry", "state:parked", "header.tenant:even", "--yes")
     members = results(deployment, done["action"])
     assert {row["result"] for row in members} == {"done"}
     assert {row["letter"] for row in members} == {record.header("retry-source") for record in records}
-    told = explained(deployment, members[0]["letter"])
+    told = explain_letter(deployment, members[0]["letter"])
     assert (told["state"], done["action"] in json.dumps(told)) == ("retried", True), told
 
     # It fails again, with the headers that it came with.
@@ -89,11 +89,11 @@ def test_parked_letters_are_returned_once_and_those_that_fail_again_can_be_retur
     sender.send(next(iter(deployment.dead_letters)), first.key, first.value, first.headers)
     sender.finish()
     Tail(deployment.bootstrap_servers, [deployment.parked]).await_seen(41)
-    assert acted(deployment, "retry", "state:parked", f"key:{(first.key or b'').decode()}")["done"] == 1
+    assert run_act(deployment, "retry", "state:parked", f"key:{(first.key or b'').decode()}")["done"] == 1
     again = back(deployment, 21)
     assert sorted(record.header("retry-attempt") for record in again)[-1] == "4"
     assert len({record.header("retry-id") for record in again}) == 20
-    assert verified(deployment)["findings"] == {}
+    assert verify_deployment(deployment)["findings"] == {}
     worker.terminate()
 
 
@@ -114,7 +114,7 @@ def test_two_operators_return_the_same_letters_and_a_worker_is_killed_in_the_mid
     assert sum(each["done"] for each in done) == letters
     assert sum(each["refused"].get("returned", 0) for each in done) == letters
     assert numbers(back(deployment, letters)) == list(range(letters))
-    assert verified(deployment)["findings"] == {}
+    assert verify_deployment(deployment)["findings"] == {}
     worker.terminate()
 
 
@@ -129,7 +129,7 @@ def test_a_letter_that_was_parked_by_reference_comes_back_whole_or_not_at_all(de
     Tail(deployment.bootstrap_servers, [deployment.parked]).await_seen(3)
     references = {r.header("retry-source") for r in came(deployment, deployment.parked) if r.value is None}
     assert {source.split("/")[1] for source in references} == {"0", "1"}
-    refused(deployment, "2 too_large", "act", "retry", "state:parked", "key:large", "--yes")
+    demand_refusal(deployment, "2 too_large", "act", "retry", "state:parked", "key:large", "--yes")
     worker.terminate()
     # The target takes them now, and one of the two is gone from where it failed.
     resource = ConfigResource(ResourceType.TOPIC, target, incremental_configs=[
@@ -139,13 +139,13 @@ def test_a_letter_that_was_parked_by_reference_comes_back_whole_or_not_at_all(de
                  *deployment.admin.delete_records([TopicPartition(topic, 0, -1)]).values()]:  # fmt: skip
         done.result(30.0)
     worker.start().await_ready()
-    ended = acted(deployment, "retry", "state:parked", "key:large")
+    ended = run_act(deployment, "retry", "state:parked", "key:large")
     assert (ended["done"], ended["refused"]) == (1, {"source_gone": 1})
     (record,) = back(deployment, 1)
     assert json.loads(record.value or b"")["n"] == 11
     assert len(record.value or b"") > LARGE
     await_that("nothing waits", lambda: worker.metric("retry_entries_waiting") == 0)
-    assert verified(deployment)["findings"] == {}
+    assert verify_deployment(deployment)["findings"] == {}
     worker.terminate()
 
 
@@ -155,41 +155,41 @@ def test_a_parked_letter_is_patched_on_its_way_and_another_is_discarded_and_retu
     patch = ("patch", "state:parked", "key:1", "--merge-patch", '{"pad": null}', "--set-header", "mended=yes")
     shown = deployment.command("act", *patch)
     assert '-  "pad": "x"' in shown.stdout and "+mended: yes" in shown.stdout, shown.stderr + shown.stdout
-    patched = acted(deployment, *patch)
+    patched = run_act(deployment, *patch)
     assert patched["done"] == 1
     (record,) = back(deployment, 1)
     assert (json.loads(record.value or b""), record.header("mended")) == ({"n": 1}, "yes")
-    refused(deployment, "cannot be parked there", "act", "park", "state:parked", "key:0", "--yes")
-    discarded = acted(deployment, "discard", "state:parked", "key:0")
+    demand_refusal(deployment, "cannot be parked there", "act", "park", "state:parked", "key:0", "--yes")
+    discarded = run_act(deployment, "discard", "state:parked", "key:0")
     Tail(deployment.bootstrap_servers, [deployment.names.discarded]).await_seen(1)
     (letter,) = (row["letter"] for row in results(deployment, discarded["action"]))
-    assert explained(deployment, letter)["state"] == "discarded"
+    assert explain_letter(deployment, letter)["state"] == "discarded"
     late = deployment.command("actions", "undo", discarded["action"])
     assert (late.returncode, "1 of 1 letters: already discarded" in late.stderr) == (3, True), late.stderr
-    assert verified(deployment)["findings"] == {}
+    assert verify_deployment(deployment)["findings"] == {}
     # The command that it offers.
-    assert acted(deployment, *late.stderr.partition(": retry act ")[2].split())["done"] == 1
+    assert run_act(deployment, *late.stderr.partition(": retry act ")[2].split())["done"] == 1
     assert numbers(back(deployment, 2)) == [0, 1]
-    assert explained(deployment, letter)["state"] == "retried"
-    assert verified(deployment)["findings"] == {}
+    assert explain_letter(deployment, letter)["state"] == "retried"
+    assert verify_deployment(deployment)["findings"] == {}
     worker.terminate()
 
 
 @pytest.mark.slow
 def test_parked_and_discarded_letters_are_edited_on_their_way_and_kept_as_they_were(deploy: Deploy, tmp_path: Path) -> None:
     deployment, worker, _ = parking(deploy, 3, shards=1)
-    assert acted(deployment, "discard", "state:parked", "key:1")["done"] == 1
+    assert run_act(deployment, "discard", "state:parked", "key:1")["done"] == 1
     Tail(deployment.bootstrap_servers, [deployment.names.discarded]).await_seen(1)
     value = tmp_path / "value.json"
     value.write_text("no json")
     edit = ("--value-file", str(value), "--header", "mended=yes")
-    refused(deployment, "its value is JSON", "act", "edit", "state:parked", "key:0", *edit)
-    refused(deployment, "2 letters are like this", "act", "edit", "state:parked", *edit)
+    demand_refusal(deployment, "its value is JSON", "act", "edit", "state:parked", "key:0", *edit)
+    demand_refusal(deployment, "2 letters are like this", "act", "edit", "state:parked", *edit)
     for key, state in ((0, "parked"), (1, "discarded")):
         value.write_bytes(b'{"n": %d, "pad": "y"}' % key)
         shown = deployment.command("act", "edit", f"state:{state}", f"key:{key}", *edit)
         assert '-  "pad": "x"' in shown.stdout and '+  "pad": "y"' in shown.stdout, shown.stderr + shown.stdout
-        assert acted(deployment, "edit", f"state:{state}", f"key:{key}", *edit)["done"] == 1
+        assert run_act(deployment, "edit", f"state:{state}", f"key:{key}", *edit)["done"] == 1
     records = back(deployment, 2)
     assert {record.key: json.loads(record.value or b"")["pad"] for record in records} == {b"0": "y", b"1": "y"}
     assert {(record.header("mended"), record.header("tenant")) for record in records} == {("yes", "even"), ("yes", "odd")}
@@ -205,5 +205,5 @@ def test_parked_and_discarded_letters_are_edited_on_their_way_and_kept_as_they_w
     late, before = (json.loads(line) for line in _actions(deployment, 5, "done")[:2])
     assert (late["kind"], late["done"], late["refused"], before["done"]) == ("edit", 0, {"changed": 1}, 1)
     assert numbers(back(deployment, 3)) == [0, 1, 2]
-    assert verified(deployment)["findings"] == {}
+    assert verify_deployment(deployment)["findings"] == {}
     worker.terminate()

@@ -51,7 +51,7 @@ _VERIFY = ("verify",)
 
 
 @pytest.fixture(scope="module")
-def protected(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
+def protection(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
     """A deployment with every right that is listed, and records in the topics that commands read."""
     made = Protected(secured, tmp_path_factory.mktemp("withdrawn"))
     for part in ("worker", "topics create", "commands", "api"):
@@ -96,7 +96,7 @@ def _as_right(protected: Protected, part: str, right: Needed) -> Right:
     return Right(f"User:{protected.users[part]}", *right)
 
 
-def _said(process: WorkerProcess, right: Needed) -> bool:
+def has_named_right(process: WorkerProcess, right: Needed) -> bool:
     """Whether it was said by name, or the process ended without."""
     # Asked first: it may say it, and end, between the two.
     running = process.running()
@@ -108,48 +108,48 @@ def _said(process: WorkerProcess, right: Needed) -> bool:
 
 @pytest.mark.parametrize(("part", "program"), [("worker", WORKER), ("api", API)])
 def test_a_process_says_which_right_it_lacks(
-    protected: Protected, secured: SecuredBroker, part: str, program: tuple[str, ...]
+    protection: Protected, secured: SecuredBroker, part: str, program: tuple[str, ...]
 ) -> None:
     sender = Sender(secured.inner.bootstrap_servers)
-    for _, of, right, *_ in _lines(protected, part):
+    for _, of, right, *_ in _lines(protection, part):
         # Nobody can tell a topic of a pattern that he may not see from one that is not there.
         if of == "dead letters" and right.prefixed:
             continue
-        secured.withdraw([_as_right(protected, part, right)])
-        sender.send(protected.orders, None, b"something to do")
+        secured.withdraw([_as_right(protection, part, right)])
+        sender.send(protection.orders, None, b"something to do")
         sender.finish()
-        process = protected.deployment.worker(f"{part} without").start(*program, **protected.environ(part))
-        await_that(f"{part} says that it lacks {right}", lambda p=process, r=right: _said(p, r), _SAID_S)
+        process = protection.deployment.worker(f"{part} without").start(*program, **protection.environ(part))
+        await_that(f"{part} says that it lacks {right}", lambda p=process, r=right: has_named_right(p, r), _SAID_S)
         assert "Traceback" not in process.log(), process.tail()
         process.kill()
-        secured.grant([_as_right(protected, part, right)])
-    process = protected.deployment.worker(f"{part} without").start(*program, **protected.environ(part)).await_ready(_SAID_S)
+        secured.grant([_as_right(protection, part, right)])
+    process = protection.deployment.worker(f"{part} without").start(*program, **protection.environ(part)).await_ready(_SAID_S)
     assert process.get("/health/ready")[0] == http.client.OK and "no right to" not in process.log()
     process.kill()
 
 
-def test_a_command_says_which_right_it_lacks(protected: Protected, secured: SecuredBroker) -> None:
+def test_a_command_says_which_right_it_lacks(protection: Protected, secured: SecuredBroker) -> None:
     # Its letters were never written, so no worker does anything for it.
-    shards = ShardNumbers(Settings(bootstrap_servers=secured.inner.bootstrap_servers, app_id=protected.app_id))
+    shards = ShardNumbers(Settings(bootstrap_servers=secured.inner.bootstrap_servers, app_id=protection.app_id))
     action = action_records.make_action_id()
     asked = Action("retry", "ann", clock.wall_ms(), [1, 0], 1)
     shards.put_control_record(action_records.build_head_key(action), action_records.encode(asked))
-    fill = {"runs": protected.runs, "definitions": protected.definitions, "action": action.hex(), "orders": protected.orders}
+    fill = {"runs": protection.runs, "definitions": protection.definitions, "action": action.hex(), "orders": protection.orders}
     # What is empty need not be read, and no right to that is missed.
     for order in ("hold", "resume"):
-        protected.run("commands", "actions", order, fill["action"])
+        protection.run("commands", "actions", order, fill["action"])
     for order in ("pause", "resume"):
-        protected.run("commands", order, "--all")
-    for _, of, right, *_ in _lines(protected, "commands"):
+        protection.run("commands", order, "--all")
+    for _, of, right, *_ in _lines(protection, "commands"):
         # Of these, a part of an answer is missing, and nothing else.
         partly = of in ("dead letters", "table group", "intake writers", "sweep writers")
         if partly or (of == "targets" and right.operation == "read"):
             continue
-        secured.withdraw([_as_right(protected, "commands", right)])
+        secured.withdraw([_as_right(protection, "commands", right)])
         probe = _PROBES.get((of, right.operation), _VERIFY)
-        said = protected.run("commands", *(argument.format(**fill) for argument in probe), code=2 if probe == _VERIFY else 1)
+        said = protection.run("commands", *(argument.format(**fill) for argument in probe), code=2 if probe == _VERIFY else 1)
         assert right.name in said and "kafka-acls.sh" in said, f"{right}: {said}"
         assert "Traceback" not in said
-        secured.grant([_as_right(protected, "commands", right)])
+        secured.grant([_as_right(protection, "commands", right)])
     # No worker runs by now, so what is due waits, and verify would say that it is stuck.
-    protected.run("commands", "letters")
+    protection.run("commands", "letters")

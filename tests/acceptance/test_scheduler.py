@@ -196,22 +196,22 @@ def test_probes_of_the_go_schedulers_table(scheduling: Schedulings) -> None:
     now = int(time.time())
     epoch, to = "scheduler-epoch", ("scheduler-target-topic", s.target.encode())
 
-    def put(id_: str, *headers: tuple[str, bytes], value: bytes = b"x") -> None:
+    def send_schedule(id_: str, *headers: tuple[str, bytes], value: bytes = b"x") -> None:
         s.send(topic=s.schedules, key=id_.encode(), value=value, headers=list(headers))
 
-    put("past5", (epoch, b"%d" % (now - 5)), to, ("scheduler-target-key", b"past5"))
-    put("now", (epoch, b"%d" % now), to, ("scheduler-target-key", b"now"))
-    put("empty value", (epoch, b"%d" % (now + 1)), to, ("scheduler-target-key", b"empty"), value=b"")
-    put("no target key", (epoch, b"%d" % (now + 1)), to)
-    put("no epoch", to)
-    put("text", (epoch, b"tomorrow"), to)
-    put("fraction", (epoch, b"%d.5" % now), to)
-    put("milliseconds", (epoch, b"%d000" % now), to)
-    put("negative", (epoch, b"-5"), to)
-    put("negative, again", (epoch, b"-6"), to)
-    put("no target", (epoch, b"%d" % now))
+    send_schedule("past5", (epoch, b"%d" % (now - 5)), to, ("scheduler-target-key", b"past5"))
+    send_schedule("now", (epoch, b"%d" % now), to, ("scheduler-target-key", b"now"))
+    send_schedule("empty value", (epoch, b"%d" % (now + 1)), to, ("scheduler-target-key", b"empty"), value=b"")
+    send_schedule("no target key", (epoch, b"%d" % (now + 1)), to)
+    send_schedule("no epoch", to)
+    send_schedule("text", (epoch, b"tomorrow"), to)
+    send_schedule("fraction", (epoch, b"%d.5" % now), to)
+    send_schedule("milliseconds", (epoch, b"%d000" % now), to)
+    send_schedule("negative", (epoch, b"-5"), to)
+    send_schedule("negative, again", (epoch, b"-6"), to)
+    send_schedule("no target", (epoch, b"%d" % now))
     s.send(topic=f"{s.id}.plain", value=b"x", headers=[(epoch, b"%d" % now), to])
-    put("no such topic", (epoch, b"%d" % now), ("scheduler-target-topic", f"{s.id}.later".encode()))
+    send_schedule("no such topic", (epoch, b"%d" % now), ("scheduler-target-topic", f"{s.id}.later".encode()))
     s.flush()
     found = s.await_sent(4)
     assert Counter(record.key for record in found) == {b"past5": 1, b"now": 1, b"empty": 1, None: 1}
@@ -238,10 +238,10 @@ def test_1_10_instances_share_the_load_and_one_takes_over_from_another(schedulin
     first, second = s.instance("a"), s.instance("b")
     both = first, second
 
-    def owned() -> list[int]:
+    def count_owned_shards() -> list[int]:
         return [json.loads(each.get("/health/ready")[1])["shards_owned"] for each in both]
 
-    await_that("both have shards", lambda: owned() == [2, 2])
+    await_that("both have shards", lambda: count_owned_shards() == [2, 2])
     # Held until all were shown, however long that takes.
     s.operate("pause", "--all")
     at = int(time.time()) + 2
@@ -249,11 +249,11 @@ def test_1_10_instances_share_the_load_and_one_takes_over_from_another(schedulin
         s.schedule(f"k{n}", at + n % 3)
     s.flush()
     await_that("all wait", lambda: sum(s.events(i)["planned"] for i in both) == keys)
-    def shown() -> list[set[str]]:
+    def list_live_schedules() -> list[set[str]]:
         return [{each["id"] for each in s.ask(i, "/live/schedules")} for i in both]
 
-    await_that("all are shown", lambda: sum(map(len, shown())) == keys)
-    here = shown()
+    await_that("all are shown", lambda: sum(map(len, list_live_schedules())) == keys)
+    here = list_live_schedules()
     assert all(here)
     assert not here[0] & here[1]
     assert len(here[0] | here[1]) == keys

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.check
 
 
 @pytest.fixture(scope="module")
-def used(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
+def used_parts(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
     """A deployment of which every part has been used once; its worker, API, scheduler and console still run."""
     protected = Protected(secured, tmp_path_factory.mktemp("protected"))
     for part in PARTS:
@@ -187,11 +187,11 @@ def _spark(protected: Protected) -> None:
     assert json.loads(protected.run("analytics", "analytics", *what_if, timeout_s=_SPARK_S))["now"]["letters"] == 12
 
 
-def test_every_part_works_with_the_rights_that_acls_lists_and_says_of_none_that_it_is_missing(used: Protected) -> None:
-    for process in used.deployment.workers.values():
+def test_every_part_works_with_the_rights_that_acls_lists_and_says_of_none_that_it_is_missing(used_parts: Protected) -> None:
+    for process in used_parts.deployment.workers.values():
         assert process.running()
         assert "uthorization" not in process.log() and "no right to" not in process.log(), process.tail()
-    assert "no right to" not in used.output
+    assert "no right to" not in used_parts.output
 
 
 def _content(file: Path) -> bytes:
@@ -201,7 +201,7 @@ def _content(file: Path) -> bytes:
         return b""  # a table that is in use makes room
 
 
-def _written(protected: Protected, *parts: str) -> dict[str, list[Path]]:
+def list_files(protected: Protected, *parts: str) -> dict[str, list[Path]]:
     """The files of which a part of the path is one of these; fails where there are none, or the password is in any file."""
     files = [file for file in protected.folder.rglob("*") if file.is_file()]
     assert not [file for file in files if CANARY.encode() in _content(file)]
@@ -210,58 +210,60 @@ def _written(protected: Protected, *parts: str) -> dict[str, list[Path]]:
     return kinds
 
 
-def test_the_password_is_in_no_output_log_metric_health_page_argv_or_file(used: Protected) -> None:
-    assert "retry_" in used.output and "ready" in used.output and CANARY not in used.output
-    assert len(used.argv) >= 10 and not [argv for argv in used.argv if CANARY in argv]
-    _written(used, ".log", "/tables/")
+def test_the_password_is_in_no_output_log_metric_health_page_argv_or_file(used_parts: Protected) -> None:
+    assert "retry_" in used_parts.output and "ready" in used_parts.output and CANARY not in used_parts.output
+    assert len(used_parts.argv) >= 10 and not [argv for argv in used_parts.argv if CANARY in argv]
+    list_files(used_parts, ".log", "/tables/")
 
 
-def test_no_payload_is_in_the_changelog_or_in_a_table_on_the_disks_of_brokers_and_workers(used: Protected) -> None:
-    servers, scheduling = used.deployment.bootstrap_servers, used.deployment.environ["GROUP_ID"]
-    for changelog in (used.deployment.names.changelog, topics.build_topic_names(scheduling).changelog):
+def test_no_payload_is_in_the_changelog_or_in_a_table_on_the_disks_of_brokers_and_workers(used_parts: Protected) -> None:
+    servers, scheduling = used_parts.deployment.bootstrap_servers, used_parts.deployment.environ["GROUP_ID"]
+    for changelog in (used_parts.deployment.names.changelog, topics.build_topic_names(scheduling).changelog):
         records = read(servers, [changelog], COMMITTED)
         entries = [record.value for record in records if record.value and (record.key or b"")[0] in (PLAIN, NAMED)]
         assert any(value[1:2] == b"\x02" for value in entries)
         assert not [record for record in records if PAYLOAD in (record.key or b"") + (record.value or b"")]
-    logs = [file for file in (used.broker.inner.data_dir / "kafka").rglob("*.log") if file.stat().st_size]
+    logs = [file for file in (used_parts.broker.inner.data_dir / "kafka").rglob("*.log") if file.stat().st_size]
     written = [file for file in logs if "-changelog-" in file.parent.name]
     assert written
-    tables = [file for file in used.folder.rglob("*") if "/tables/" in file.as_posix() and file.is_file()]
+    tables = [file for file in used_parts.folder.rglob("*") if "/tables/" in file.as_posix() and file.is_file()]
     assert tables
     assert not [file for file in (*written, *tables) if PAYLOAD in _content(file)]
     # Where it is not encrypted it is found, so this looks in the right way.
     assert any(PAYLOAD in _content(file) for file in logs if ".retry-" in file.parent.name)
-    listed = [json.loads(line) for line in used.run("commands", "keys", "list", "--json").splitlines()]
+    listed = [json.loads(line) for line in used_parts.run("commands", "keys", "list", "--json").splitlines()]
     named = [(of["key_id"], of["seals"], of["in_file"]) for of in listed if of["key_id"]]
     assert named == [("new", True, True), ("old", False, True)]
 
 
 @pytest.mark.slow
-def test_spark_ingests_and_reports_with_two_rights_and_the_password_is_in_no_plan_argv_or_file(used: Protected) -> None:
-    _spark(used)
-    assert any("org.apache.spark.deploy.SparkSubmit" in argv for argv in used.argv)
-    assert CANARY not in used.output and not [argv for argv in used.argv if CANARY in argv]
-    plans = "".join(file.read_text() for file in _written(used, "/spark-events/", ".parquet", "/_checkpoints/")["/spark-events/"])
+def test_spark_ingests_and_reports_with_two_rights_and_the_password_is_in_no_plan_argv_or_file(used_parts: Protected) -> None:
+    _spark(used_parts)
+    assert any("org.apache.spark.deploy.SparkSubmit" in argv for argv in used_parts.argv)
+    assert CANARY not in used_parts.output and not [argv for argv in used_parts.argv if CANARY in argv]
+    plans = "".join(
+        file.read_text() for file in list_files(used_parts, "/spark-events/", ".parquet", "/_checkpoints/")["/spark-events/"]
+    )
     assert "SparkListenerSQLExecutionStart" in plans and "SparkListenerEnvironmentUpdate" in plans
 
 
 @pytest.mark.parametrize("way", ["certificates", *only_in_faults("tokens", "another password")])
-def test_started_anew_with_other_credentials_all_goes_on_with_the_same_rights(used: Protected, way: str) -> None:
-    d, broker = used.deployment, used.broker
+def test_started_anew_with_other_credentials_all_goes_on_with_the_same_rights(used_parts: Protected, way: str) -> None:
+    d, broker = used_parts.deployment, used_parts.broker
     worker, api, console = (d.workers[name] for name in ("a", "api", "console"))
     came_back = len(read(d.bootstrap_servers, d.retry_topics(), COMMITTED))
     if way == "another password":
         # From here on nobody comes in with the one before, and who is in already stays so.
-        used.connects = lambda user, password: broker.environ(user, f"{password} anew")
-        for part, user in used.users.items():
+        used_parts.connects = lambda user, password: broker.environ(user, f"{password} anew")
+        for part, user in used_parts.users.items():
             broker.add_user(user, f"{CANARY}-{part.split()[0]} anew")
     else:
-        used.connects = {"certificates": broker.mutual_environ, "tokens": broker.token_environ}[way]
+        used_parts.connects = {"certificates": broker.mutual_environ, "tokens": broker.token_environ}[way]
     for process, program in ((worker, WORKER), (api, API), (console, COMMAND)):
         process.terminate()
-        process.start(*program, **used.environ({"a": "worker"}.get(process.name, process.name)))
+        process.start(*program, **used_parts.environ({"a": "worker"}.get(process.name, process.name)))
     producer = Producer({"bootstrap.servers": d.bootstrap_servers, "logger": QUIET})
-    producer.produce(used.orders, PAYLOAD + way.encode(), PAYLOAD)
+    producer.produce(used_parts.orders, PAYLOAD + way.encode(), PAYLOAD)
     assert producer.flush(30.0) == 0
     for process in (worker, api, console):
         process.await_ready()
@@ -269,14 +271,14 @@ def test_started_anew_with_other_credentials_all_goes_on_with_the_same_rights(us
     with Host() as host:
         Api(d, "api").make(host.url, after="1s")
         await_that("a timer is called", lambda: host.calls)
-    _pause(used.console)
-    assert f"{used.orders}/0/0" in used.run("commands", "explain", f"{used.orders}/0/0")
+    _pause(used_parts.console)
+    assert f"{used_parts.orders}/0/0" in used_parts.run("commands", "explain", f"{used_parts.orders}/0/0")
     if way == "tokens":
-        issued, name = broker.provider.issued, used.users["worker"]
+        issued, name = broker.provider.issued, used_parts.users["worker"]
         before = issued[name]
         assert before
         await_that("tokens are renewed while it runs", lambda: issued[name] >= 2 * before)
-        producer.produce(used.orders, PAYLOAD + b"renewed", PAYLOAD)
+        producer.produce(used_parts.orders, PAYLOAD + b"renewed", PAYLOAD)
         assert producer.flush(30.0) == 0
         await_that("another one comes back", lambda: len(read(d.bootstrap_servers, d.retry_topics(), COMMITTED)) == came_back + 2)
         worker.await_ready()

@@ -88,19 +88,19 @@ def _takeover_s(deploy: Deploy, standby: int) -> tuple[float, int, str]:
     of the changelog it had to read for that; what a standby costs."""
     deployment = deploy({"one": 1}, shards=SHARDS, environ={"RETRY_STANDBY": str(standby)})
     first, second = (deployment.worker(name).start() for name in ("first", "second"))
-    await_that("each has the half", lambda: _owned(first) and len(_owned(first)) == len(_owned(second)) == 2)
+    await_that("each has the half", lambda: list_owned(first) and len(list_owned(first)) == len(list_owned(second)) == 2)
     before_mb = _rss_mb(second)
-    _fill(deployment, _owned(first))
+    _fill(deployment, list_owned(first))
     waiting = ENTRIES - DELETED
     await_that("all wait", lambda: first.metric("retry_entries_waiting") == waiting, PATIENCE_S)
     if standby:
-        await_that("the copy is whole", lambda: _copied(second) == waiting, PATIENCE_S)
+        await_that("the copy is whole", lambda: count_copied(second) == waiting, PATIENCE_S)
     costs = f"{_rss_mb(second) - before_mb:.0f} MB of memory, {_disk_mb(second):.0f} MB of disk"
     first.kill()
     await_that("the second has all", lambda: second.metric("retry_shards_ready") == SHARDS, PATIENCE_S)
     assert second.metric("retry_entries_waiting") == waiting
     log = second.log()
-    ours, ready = ([_at(found) for found in wanted.finditer(log)][-1] for wanted in (_OURS, _READY))
+    ours, ready = ([parse_log_time(found) for found in wanted.finditer(log)][-1] for wanted in (_OURS, _READY))
     to_read = sum(int(found["to"]) - int(found["from"]) for found in _BEGUN.finditer(log))
     second.terminate()
     _check_tables(deployment, second)
@@ -159,20 +159,20 @@ def _health(worker: WorkerProcess) -> dict[str, dict[str, dict[str, int]]]:
     return json.loads(body) if status else {"shards": {}, "standby": {}}
 
 
-def _owned(worker: WorkerProcess) -> list[int]:
+def list_owned(worker: WorkerProcess) -> list[int]:
     """Shards that it sweeps, once it is ready."""
     return [int(shard) for shard in _health(worker)["shards"]] if worker.ready() else []
 
 
-def _copied(worker: WorkerProcess) -> int:
+def count_copied(worker: WorkerProcess) -> int:
     return sum(about["waiting"] for about in _health(worker)["standby"].values())
 
 
 def _halves(worker: WorkerProcess) -> bool:
-    return len(_owned(worker)) == worker.metric("retry_shards_standby") == SHARDS / 2
+    return len(list_owned(worker)) == worker.metric("retry_shards_standby") == SHARDS / 2
 
 
-def _at(found: re.Match[str]) -> float:
+def parse_log_time(found: re.Match[str]) -> float:
     return datetime.strptime(found["at"], "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp()
 
 

@@ -13,7 +13,7 @@ from tests.conftest import Deploy, Schedulings
 from tests.support.deployment import Deployment, await_that
 from tests.support.letters import Sender
 from tests.support.reading import COMMITTED, read
-from tests.support.stock_clients import CLIENTS, Read, told
+from tests.support.stock_clients import CLIENTS, Read, describe_record
 from tests.support.tasks import Tasks, at_least, seconds
 
 pytestmark = pytest.mark.check
@@ -26,7 +26,7 @@ clients = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client._
 
 def same(client: Read, bootstrap_servers: str, topics: Sequence[str]) -> None:
     """The client reads what librdkafka reads."""
-    wanted = [told(record) for record in read(bootstrap_servers, topics, COMMITTED)]
+    wanted = [describe_record(record) for record in read(bootstrap_servers, topics, COMMITTED)]
     assert {record[0] for record in wanted} == set(topics)
     assert sorted(client(bootstrap_servers, len(wanted), topics), key=str) == sorted(wanted, key=str)
 

@@ -49,7 +49,7 @@ def test_nothing_is_delivered_twice_behind_a_transaction_that_stays_open(deploy:
     tail.await_seen(LETTERS)
     first.kill()
     second.start()
-    await_that("the second worker has restored what it can see", lambda: _restored(second) == LETTERS)
+    await_that("the second worker has restored what it can see", lambda: count_restored(second) == LETTERS)
     assert tail.quiet(QUIET_S) == []
     assert not second.ready()
     assert second.metric("retry_restore_remaining_records") > 0
@@ -63,7 +63,7 @@ def test_nothing_is_delivered_twice_behind_a_transaction_that_stays_open(deploy:
     assert check(deployment, sent).wrong() == {}
 
 
-def _restored(worker: WorkerProcess) -> float:
+def count_restored(worker: WorkerProcess) -> float:
     return worker.metric("retry_entries_waiting")
 
 

@@ -219,12 +219,12 @@ def test_0_8_0_11_runs_have_the_bytes_that_came_in(deploy: Deploy, form: str) ->
         tasks.send(bad_key, bad_value, n % 3)
     tasks.send(*payloads)
 
-    def sent() -> list[tuple[bytes | None, bytes | None]]:
+    def read_runs() -> list[tuple[bytes | None, bytes | None]]:
         return [(r.key, r.value) for r in _records(tasks)]
 
-    await_that("three runs", lambda: len(sent()) >= 3)
+    await_that("three runs", lambda: len(read_runs()) >= 3)
     await_that("the others are parked", lambda: len(tasks.parked()) >= len(bad))
-    assert set(sent()) == {payloads}
+    assert set(read_runs()) == {payloads}
     parked = tasks.parked()
     assert sorted((r.key or b"-", r.value or b"-") for r in parked) == sorted((k or b"-", v or b"-") for k, v in bad)
     assert {r.header("retry-parked-reason") for r in parked} <= {"bad_task", "no_schema"}

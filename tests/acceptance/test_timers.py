@@ -25,7 +25,7 @@ QUICK = {"backoff": {"kind": "constant", "delay": "300ms"}, "jitter": "none", "m
 
 
 @pytest.fixture
-def prepared(deploy: Deploy) -> Running:
+def prepared_timers(deploy: Deploy) -> Running:
     """An API, and a worker that is not started, so that nothing is called yet; it may call loopback, and signs its calls."""
     # A host that is busy has so long to answer. Few calls at a time, so that a breaker opens before all of many are made.
     environ = {"RETRY_WEBHOOK_ALLOW": "127.0.0.0/8", "RETRY_CALL_TIMEOUT_MS": "5000", "RETRY_CALLS_PER_HOST": "4"}
@@ -37,20 +37,20 @@ def prepared(deploy: Deploy) -> Running:
 
 
 @pytest.fixture
-def running(prepared: Running) -> Running:
+def running(prepared_timers: Running) -> Running:
     """The same with a worker that is ready."""
-    prepared[2].start().await_ready()
-    return prepared
+    prepared_timers[2].start().await_ready()
+    return prepared_timers
 
 
-def called(deployment: Deployment) -> list[dict[str, object]]:
+def read_calls(deployment: Deployment) -> list[dict[str, object]]:
     """What the service has written of calls."""
     return [json.loads(record.value) for record in read(deployment.bootstrap_servers, [deployment.names.calls], COMMITTED)]
 
 
 @pytest.mark.essential
-def test_2_1_2_2_2_3_2_5_a_timer_is_made_called_in_time_retried_and_told_of(prepared: Running) -> None:
-    deployment, api, worker = prepared
+def test_2_1_2_2_2_3_2_5_a_timer_is_made_called_in_time_retried_and_told_of(prepared_timers: Running) -> None:
+    deployment, api, worker = prepared_timers
     with Host() as host, Host(status(500, body=b"not yet")) as slow, Host(status(410)) as gone, Host() as prompt:
         wish = {"url": f"{host.url}/hook?a=b", "after": "1s", "body": {"order": 17}, "headers": {"X-Own": "1"}}
         code, told, headers = api.ask("POST", "/timers", wish, Idempotency_Key="k1")
@@ -93,7 +93,7 @@ def test_2_1_2_2_2_3_2_5_a_timer_is_made_called_in_time_retried_and_told_of(prep
         assert sorted((r.key, r.value) for r in parked) == sorted([(failing.encode(), b"three times"), (left.encode(), b"")])
         assert read(deployment.bootstrap_servers, [deployment.names.parked], COMMITTED) == []
         await_that("calls are counted", lambda: worker.metric("retry_webhooks_total") == 6)
-        assert [c["attempt"] for c in called(deployment) if c["id"] == failing] == [1, 2, 3]
+        assert [c["attempt"] for c in read_calls(deployment) if c["id"] == failing] == [1, 2, 3]
 
 
 def test_2_1_2_11_2_13_2_14_the_api_describes_itself_refuses_in_words_and_is_healthy(running: Running) -> None:

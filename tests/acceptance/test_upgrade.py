@@ -34,7 +34,7 @@ def test_workers_are_upgraded_and_rolled_back_under_load_and_each_letter_comes_b
     deploy: Deploy, tmp_path: Path, runs: Runs
 ) -> None:
     new = make_next_version(tmp_path / "next")
-    assert (imported(new), imported(ROOT)) == (new, ROOT)
+    assert (find_imported_tree(new), find_imported_tree(ROOT)) == (new, ROOT)
     deployment = deploy({"one": 1, "six": 6}, shards=6, defaults="{backoff: {kind: constant, delay: 3s}, jitter: full}")
     a, b, c = workers = [deployment.worker(name) for name in "abc"]
     for worker in workers:
@@ -85,7 +85,7 @@ def all_deliver(workers: Sequence[WorkerProcess]) -> None:
         await_that(f"{worker.name} delivers", lambda worker=worker: worker.metric("retry_entries_sent_total") >= TOGETHER)  # type: ignore[misc]
 
 
-def imported(root: Path) -> Path:
+def find_imported_tree(root: Path) -> Path:
     """The tree that a process started in `root` takes its code from."""
     asked = [sys.executable, "-c", "import retry; print(retry.__file__)"]
     done = subprocess.run(asked, cwd=root, capture_output=True, text=True, check=True, timeout=60)

@@ -16,7 +16,7 @@ from retry.delay_queue.envelopes import HEADERS_MAX
 from retry.kafka import offset_ranges, topics
 from retry.telemetry import outcomes
 from tests.conftest import Deploy
-from tests.support.checker import verified
+from tests.support.checker import verify_deployment
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.outcome_records import tell_of
@@ -43,7 +43,7 @@ def fail_again(sender: Sender, records: list[Record], dead_letters: str) -> None
             sender.send(dead_letters, record.key, record.value, record.headers)
 
 
-def worked(deployment: Deployment) -> tuple[WorkerProcess, list[Record]]:
+def work_through_letters(deployment: Deployment) -> tuple[WorkerProcess, list[Record]]:
     """Letters, of which some fail again, through a kill -9; verified while more of them come. The worker runs on."""
     [topic] = deployment.dead_letters
     worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)
@@ -59,7 +59,7 @@ def worked(deployment: Deployment) -> tuple[WorkerProcess, list[Record]]:
     load = Thread(target=sender.paced, args=(LOAD, LOAD_S, lambda n: sender.send(topic, b"key-%d" % (n % 50), b"more %d" % n)))
     load.start()
     while load.is_alive():
-        assert wrong(verified(deployment)) == {}
+        assert wrong(verify_deployment(deployment)) == {}
     sender.finish()
     tail.await_seen(len(sender.sent))
     tail.close()
@@ -76,23 +76,23 @@ def retain_half(deployment: Deployment) -> None:
 
 def test_a_deployment_is_clean_while_it_runs_and_after(deploy: Deploy) -> None:
     deployment = deploy({"orders": 3}, shards=2, defaults="{backoff: {kind: constant, delay: 1s}, jitter: full}")
-    worker, records = worked(deployment)
+    worker, records = work_through_letters(deployment)
     assert deployment.command("pause", "--all").returncode == 0
     sender = Sender(deployment.bootstrap_servers)
     for n in range(50):
         sender.send(next(iter(deployment.dead_letters)), b"held %d" % n, b"held")
     sender.finish()
     await_that("they wait", lambda: worker.metric("retry_entries_waiting") == 50)
-    running = verified(deployment)
+    running = verify_deployment(deployment)
     assert wrong(running) == {}
     assert running["letters"] == len(records) + 50
     assert (running["waiting"], running["tables"]["checked"]) == (50, 2)
     worker.terminate()
     # What is held is told of as unchecked once it is due for a minute, which may come in between.
     but = {"aborted": 0, "unchecked": {}}
-    assert {**verified(deployment), **but} == {**running, **but}
+    assert {**verify_deployment(deployment), **but} == {**running, **but}
     retain_half(deployment)
-    left = verified(deployment)
+    left = verify_deployment(deployment)
     assert wrong(left) == {}
     assert left["letters"] < running["letters"] and left["unchecked"]
 
@@ -136,7 +136,7 @@ def test_whatever_is_forged_is_named(deploy: Deploy) -> None:
     sender.finish()
     await_that("they wait", lambda: worker.metric("retry_entries_waiting") == 4)
     worker.terminate()
-    assert wrong(verified(deployment)) == {}
+    assert wrong(verify_deployment(deployment)) == {}
     puts = [r for r in read(deployment.bootstrap_servers, [deployment.names.changelog], COMMITTED) if r.value is not None]
     held = sorted((r for r in puts if b"held" in (r.value or b"")), key=lambda r: r.value or b"")
     records_of_outcomes = read(deployment.bootstrap_servers, [deployment.names.outcomes], COMMITTED)
@@ -162,7 +162,7 @@ def test_whatever_is_forged_is_named(deploy: Deploy) -> None:
     expected = {"lost": 1, "duplicate": 4, "torn": 2, "early": 1, "phantom": 3, "wrong_topic": 1}
     # Nobody can say whose this is, so it is not passed over as one without headers.
     forger.write(retry, None, b"many", headers=[("a", None)] * (HEADERS_MAX + 1))
-    found = verified(deployment)
+    found = verify_deployment(deployment)
     assert wrong(found) == expected, found
     assert found["unchecked"]["deliveries whose headers cannot be read"] == 1
     said = {kind: " ".join(some) for kind, some in found["findings"].items()}
@@ -171,5 +171,5 @@ def test_whatever_is_forged_is_named(deploy: Deploy) -> None:
     assert f"{topic}/0/20:" in said["lost"] and f"{topic}/0/20:" in said["torn"] and f"{topic}/0/21:" in said["torn"]
     assert misplaced in said["wrong_topic"] and "nowhere/0/7" in said["phantom"]
     assert deployment.command("resume", "--all").returncode == 0
-    assert wrong(verified(deployment)) == {**expected, "stuck": 1}
+    assert wrong(verify_deployment(deployment)) == {**expected, "stuck": 1}
     tail.close()

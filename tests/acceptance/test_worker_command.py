@@ -137,7 +137,7 @@ def test_a_retried_record_is_the_letter_and_ours(deploy: Deploy) -> None:
         sender.send(*deployment.dead_letters, key, value, case, timestamp_ms=stamp_ms)
     sent = sender.finish()
     worker = deployment.worker().start()
-    by_source = _retried(deployment, len(cases))
+    by_source = read_retried(deployment, len(cases))
     assert by_source.keys() == sent.keys()
     for source, letter in sent.items():
         record = by_source[source]
@@ -160,7 +160,7 @@ def test_the_key_decides_the_partition_as_the_java_client_would(deploy: Deploy) 
         sender.send(*deployment.dead_letters, key, b"value")
     sender.finish()
     worker = deployment.worker().start()
-    found = {record.key: record.partition for record in _retried(deployment, len(MURMUR2)).values()}
+    found = {record.key: record.partition for record in read_retried(deployment, len(MURMUR2)).values()}
     assert found == {key: (hashed & 0x7FFFFFFF) % 7 for key, hashed in MURMUR2.items()}
     worker.terminate()
 
@@ -193,7 +193,7 @@ def test_3_11_attempts_are_counted_until_the_letter_parks(deploy: Deploy) -> Non
     worker.terminate()
 
 
-def _retried(deployment: Deployment, count: int) -> dict[str, Record]:
+def read_retried(deployment: Deployment, count: int) -> dict[str, Record]:
     """What came back, by the coordinates of its letter."""
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     tail.await_seen(count)

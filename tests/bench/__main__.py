@@ -73,7 +73,7 @@ def main() -> int:
     began, before_ms, about = time.time(), machine.calibrate_ms(), machine.describe()
     print(about, flush=True)
     with tempfile.TemporaryDirectory(prefix="retry-bench-") as folder:
-        bench = _measured(asked, Path(folder))
+        bench = measure_asked(asked, Path(folder))
     found = lines(bench.figures)
     calibration = f"calibration loop {before_ms:.1f} ms before, {machine.calibrate_ms():.1f} ms after"
     print(f"{asked.letters:,} letters, {asked.runs} runs, {time.time() - began:.0f} s; {calibration}\n\n{table(found)}")
@@ -84,8 +84,8 @@ def main() -> int:
     return 1 if bench.failed else 0
 
 
-def _measured(asked: argparse.Namespace, work: Path) -> _Bench:
-    with _started(LocalBroker(work / "broker", heap_mb=_HEAP_MB, brief=False)) as broker:
+def measure_asked(asked: argparse.Namespace, work: Path) -> _Bench:
+    with run_broker(LocalBroker(work / "broker", heap_mb=_HEAP_MB, brief=False)) as broker:
         bench = _Bench(broker, work, asked.letters, dict(asked.set), [], [])
         # A broker that has just begun is slow, and the first copy would make the limit look low.
         copy(broker, asked.letters)
@@ -99,7 +99,7 @@ def _measured(asked: argparse.Namespace, work: Path) -> _Bench:
 
 
 @contextmanager
-def _started(broker: LocalBroker) -> Iterator[LocalBroker]:
+def run_broker(broker: LocalBroker) -> Iterator[LocalBroker]:
     try:
         broker.start()
         yield broker

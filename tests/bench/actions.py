@@ -39,23 +39,23 @@ def actions(service: Service, letters: int) -> list[Figure]:
     service.until_waiting(letters, 60 + letters / _FILLED_PER_S)
     of_waiting = f"team:{herd.TEAM}"
     return [
-        *_measured(service, letters, "moved", "retry", of_waiting, *_LATER),
-        *_measured(service, letters, "discarded", "discard", of_waiting),
-        *_returned(service, letters),
+        *measure_action(service, letters, "moved", "retry", of_waiting, *_LATER),
+        *measure_action(service, letters, "discarded", "discard", of_waiting),
+        *measure_returned(service, letters),
     ]
 
 
-def _returned(service: Service, letters: int) -> list[Figure]:
+def measure_returned(service: Service, letters: int) -> list[Figure]:
     service.headers = [*service.headers, *_PARKED]
     sent = service.worker.metric("retry_entries_sent_total")
     fill(service.bootstrap, service.letters, range(letters), now_ms(), headers=service.headers)
     # Taken in they are due at once, and rest in their parking topic when they are sent there.
     parked = lambda: service.worker.metric("retry_entries_sent_total") >= sent + letters  # noqa: E731
     service.worker.until(f"{letters:,} parked letters", parked, 60 + letters / _FILLED_PER_S, 0.05)
-    return _measured(service, letters, "returned", "retry", "state:parked", *_LATER)
+    return measure_action(service, letters, "returned", "retry", "state:parked", *_LATER)
 
 
-def _measured(service: Service, letters: int, name: str, *words: str) -> list[Figure]:
+def measure_action(service: Service, letters: int, name: str, *words: str) -> list[Figure]:
     began_ms = now_ms()
     other = herd.Trickle(service, time.time())
     _ask(service, letters, *words)
@@ -69,7 +69,7 @@ def _measured(service: Service, letters: int, name: str, *words: str) -> list[Fi
     return [
         Figure(f"{name}, rate", rate, "letters/s"),
         Figure(f"{name}, first to last", to_s - from_s, "s"),
-        Figure(f"{name}, other team's lateness, p99", spread.at(late_ms, 0.99), "ms"),
+        Figure(f"{name}, other team's lateness, p99", spread.find_quantile(late_ms, 0.99), "ms"),
     ]
 
 
@@ -86,7 +86,7 @@ def _ask(service: Service, letters: int, *words: str) -> None:
 
 def _rate(service: Service, letters: int, since_ms: int) -> tuple[float, float, float]:
     """When the first and the last slice were done, by the audit, and letters a second between."""
-    slices = sorted((record.at_ms, len(record.letters)) for record in _audited(service, since_ms))
+    slices = sorted((record.at_ms, len(record.letters)) for record in read_audit(service, since_ms))
     if sum(count for _, count in slices) != letters:
         raise Incorrect(f"the audit has {sum(count for _, count in slices):,} of {letters:,} letters")
     first, last = slices[0], slices[-1]
@@ -95,6 +95,6 @@ def _rate(service: Service, letters: int, since_ms: int) -> tuple[float, float, 
     return first[0] / 1_000, last[0] / 1_000, after_first / took_s
 
 
-def _audited(service: Service, since_ms: int) -> Iterator[AuditRecord]:
+def read_audit(service: Service, since_ms: int) -> Iterator[AuditRecord]:
     settings = environment.read_settings(service.environment)
     return Audit(settings, client_config.connect_admin(settings)).read_records(since_ms)

@@ -87,7 +87,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="retry-analytics-") as folder:
         began_s, before_s = time.monotonic(), _cpu_s()
         with open_session("bench", memory=asked.memory, quick=asked.quick, kafka=False) as spark:
-            _said("session", Step(time.monotonic() - began_s, _cpu_s() - before_s, _resident_mb()), spark)
+            note_step("session", Step(time.monotonic() - began_s, _cpu_s() - before_s, _resident_mb()), spark)
             wrong = (_report if asked.quick else _measure)(spark, asked.keep or folder, lives)
             report = [_STEPS[name] for name in _REPORT]
             together = f"{sum(each.seconds for each in report):,.1f} s, at most {max(each.most_mb for each in report):,.0f} MB"
@@ -99,15 +99,15 @@ def main() -> int:
 
 def _measure(spark: SparkSession, data: str, lives: int) -> int:
     alive = _lives(spark, lives)
-    _timed("generate", lambda: _write(alive, data), spark)
+    time_answer("generate", lambda: _write(alive, data), spark)
     found = datasets.read_parquet(spark, data)
     events = [frame.count() for frame in found[:3]]
     print(f"{sum(events):,} events: {events[0]:,} letters, {events[1]:,} retries, {events[2]:,} positions", flush=True)
     decisions = attempts.select_distinct_decisions(found.letters)
     made = attempts.compute_attempts(decisions, found.sent, found.positions, until_ms=_UNTIL_MS)
-    fates = _timed("attempts", lambda: made.groupBy("team", "attempt", "fate").count().collect(), spark)
+    fates = time_answer("attempts", lambda: made.groupBy("team", "attempt", "fate").count().collect(), spark)
     by_letter = list_histories(made, attempts.select_parked(decisions))
-    ended = _timed("letters", lambda: by_letter.groupBy("team", "fate").count().collect(), spark)
+    ended = time_answer("letters", lambda: by_letter.groupBy("team", "fate").count().collect(), spark)
     _report(spark, data, lives)
     recovered = {(row["team"], row["attempt"]): row["count"] for row in fates if row["fate"] == "recovered"}
     truth = alive.where("recovered").groupBy("team", "last").count().collect()
@@ -118,10 +118,10 @@ def _measure(spark: SparkSession, data: str, lives: int) -> int:
 
 def _report(spark: SparkSession, data: str, lives: int) -> int:
     """As `retry analytics report` asks; 1 where it counts other letters than there are in the folder."""
-    found = _timed("read", lambda: datasets.read_parquet(spark, data), spark)
-    made = _timed("frames", lambda: build_decisions(found.select_period(), settle_ms=SETTLE_MS), spark)
-    _timed("advice", lambda: counts_of(made), spark)
-    answers = _timed("questions", lambda: findings(spark, made), spark)
+    found = time_answer("read", lambda: datasets.read_parquet(spark, data), spark)
+    made = time_answer("frames", lambda: build_decisions(found.select_period(), settle_ms=SETTLE_MS), spark)
+    time_answer("advice", lambda: counts_of(made), spark)
+    answers = time_answer("questions", lambda: findings(spark, made), spark)
     return int(answers["totals"]["letters"] != lives)
 
 
@@ -179,7 +179,7 @@ def _write(alive: DataFrame, data: str) -> None:
     letters = _letters(alive)
     for name, frame, when_ms, folders in (
         (datasets.LETTERS, letters, "taken_ms", ("day", "team")),
-        (datasets.RETRIES, _sent(letters), "sent_ms", ("day", "team")),
+        (datasets.RETRIES, make_sent_rows(letters), "sent_ms", ("day", "team")),
         (datasets.POSITIONS, _positions(alive.sparkSession), "at_ms", ("day",)),
     ):
         dated = lay_out_rows(frame.withColumn("day", find_day(when_ms)))
@@ -216,7 +216,7 @@ def _letters(alive: DataFrame) -> DataFrame:
     ).select(*LETTER.names)  # fmt: skip
 
 
-def _sent(letters: DataFrame) -> DataFrame:
+def make_sent_rows(letters: DataFrame) -> DataFrame:
     """Every retry, sent a little late; its offset is its time, which is in order and leaves gaps as transactions do."""
     sent_ms = F.col("due_ms") + _LATE_MS
     return letters.where("due_ms is not null").select(
@@ -240,16 +240,16 @@ def _positions(spark: SparkSession) -> DataFrame:
     ).select(*POSITION.names)  # fmt: skip
 
 
-def _timed(name: str, work: Callable[[], _Answer], spark: SparkSession) -> _Answer:
+def time_answer(name: str, work: Callable[[], _Answer], spark: SparkSession) -> _Answer:
     began_s, before_s = time.monotonic(), _cpu_s()
     for pid in machine.family(os.getpid()):
         machine.forget_peak(pid)
     answer = work()
-    _said(name, Step(time.monotonic() - began_s, _cpu_s() - before_s, _resident_mb()), spark)
+    note_step(name, Step(time.monotonic() - began_s, _cpu_s() - before_s, _resident_mb()), spark)
     return answer
 
 
-def _said(name: str, step: Step, spark: SparkSession) -> None:
+def note_step(name: str, step: Step, spark: SparkSession) -> None:
     jobs, plans = _jobs_and_plans(spark)
     took = f"{step.seconds:7.1f} s   {step.cpu_s:7.1f} s of processors   {step.most_mb:6,.0f} MB"
     print(f"{name:<10} {took}   {jobs:4} jobs, {plans:3} plans so far", flush=True)

@@ -17,7 +17,7 @@ from statistics import median
 from typing import NamedTuple
 
 from tests.support.process import ROOT
-from tests.support.revisions import extracted
+from tests.support.revisions import extract_revision
 
 from .figures import number
 
@@ -45,7 +45,7 @@ def main() -> int:
     """Measure in turn and print a table; 1 if a figure's median ratio is below `--least`."""
     arguments = _arguments()
     with tempfile.TemporaryDirectory(prefix="retry-compare-") as folder:
-        trees = {"before": extracted(arguments.rev, Path(folder) / "before"), "now": ROOT}
+        trees = {"before": extract_revision(arguments.rev, Path(folder) / "before"), "now": ROOT}
         runs: dict[str, list[dict[str, tuple[float, str]]]] = {"before": [], "now": []}
         for pair in range(arguments.pairs):
             for name in ("before", "now") if pair % 2 == 0 else ("now", "before"):

@@ -43,7 +43,7 @@ from tests.support.process import end
 from . import console_letters as made
 from . import machine
 from .arguments import setting
-from .console_pages import asked, measure_live, measure_pages
+from .console_pages import ask_page, measure_live, measure_pages
 from .figures import Figure, lines, number, table
 from .letters import Incorrect, producer
 from .service import Service
@@ -110,7 +110,7 @@ class ConsoleProcess:
             if self.process.poll() is not None:
                 raise Incorrect("the console has ended")
             try:
-                answer = asked(self.client(), "/api/now")
+                answer = ask_page(self.client(), "/api/now")
                 if answer.status == http.client.OK and (not states or json.loads(answer.body)["freshness"]["state"] in states):
                     return time.time() - self.began
             except OSError:
@@ -163,7 +163,7 @@ class _Hook(BaseHTTPRequestHandler):
 
 def lag_s(client: http.client.HTTPConnection) -> float:
     """How old what is shown is."""
-    told = json.loads(asked(client, "/api/now").body)
+    told = json.loads(ask_page(client, "/api/now").body)
     return time.time() - made.moment_s(told["freshness"]["as_of"])
 
 
@@ -197,7 +197,7 @@ class People:
             name, path = questions[n % len(questions)]
             began = time.perf_counter()
             try:
-                answer = asked(client, path)
+                answer = ask_page(client, path)
             except OSError as error:
                 self.faults.append(f"{path}: {error}")
                 return
@@ -252,7 +252,7 @@ class Churn:
         self._producer.commit_transaction(_COMMIT_S)
 
 
-def measured(broker: LocalBroker, work: Path, size: int, seconds: float, more: dict[str, str]) -> list[Figure]:
+def measure_size(broker: LocalBroker, work: Path, size: int, seconds: float, more: dict[str, str]) -> list[Figure]:
     """All figures of one size."""
     with Service(broker, work, more, teams=_TEAMS) as service:
         made.fill(service, size)
@@ -317,7 +317,7 @@ def _fall_behind(service: Service, first: int) -> None:
 def _warm(console: ConsoleProcess) -> None:
     client = console.client()
     for path in QUESTIONS.values():
-        asked(client, path)
+        ask_page(client, path)
 
 
 def _percentile(values: Sequence[float], part: float) -> float:
@@ -335,7 +335,7 @@ def main() -> int:
         LocalBroker(Path(folder) / "broker", heap_mb=1_024, brief=False) as broker,
     ):
         for size in asked_for.sizes:
-            figures = measured(broker, Path(folder), size, asked_for.seconds, dict(asked_for.set))
+            figures = measure_size(broker, Path(folder), size, asked_for.seconds, dict(asked_for.set))
             found = lines(figures)
             missed |= any(line.verdict not in ("", "ok") for line in found) or figures[0].value < REBUILD_PER_S
             told[f"{size:,}"] = {line.figure: {"value": line.value, "unit": line.unit, "verdict": line.verdict} for line in found}

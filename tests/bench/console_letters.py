@@ -71,7 +71,7 @@ def fill_beside(service: Service, size: int) -> None:
         to.produce(own.parked, value, key, number % service.shards, headers=kept)
         if number % _IN_RECORD == 0:
             to.poll(0)
-            to.produce(own.audit, _audited(range(number, number + _IN_RECORD), service), b"action", 0)
+            to.produce(own.audit, make_audit_record(range(number, number + _IN_RECORD), service), b"action", 0)
     for key, record in _notes(service):
         to.produce(own.notes, record, key.encode(), 0)
     flush(to)
@@ -98,7 +98,7 @@ def tell(to: Producer, service: Service, numbers: range) -> None:
     by_shared: LettersByShared = defaultdict(list)
     taken_ms = now_ms()
     for number in numbers:
-        team, topic = _of(number, service)
+        team, topic = choose_topic(number, service)
         cause = _EXCEPTIONS[number % len(_EXCEPTIONS)]
         shared = SharedFields(
             team, topic, 0, f"{team}/{topic}", _attempt(number), _WRAPPER.decode(), "retry", None, service.retries, cause,
@@ -120,7 +120,7 @@ def _produce(to: Producer, service: Service, shards: list[list[dict[str, bytes |
             raise Incorrect("the changelog did not take all entries")
 
 
-def _of(number: int, service: Service) -> tuple[str, str]:
+def choose_topic(number: int, service: Service) -> tuple[str, str]:
     teams = list(service.of_team.items())
     return teams[number % len(teams)]
 
@@ -134,7 +134,7 @@ def _due_ms(number: int) -> int:
 
 
 def _key(number: int, service: Service) -> bytes:
-    team, topic = _of(number, service)
+    team, topic = choose_topic(number, service)
     lane = entry_keys.lane(team, topic, service.retries)
     return entry_keys.build_key(_due_ms(number), entry_keys.build_key_stem(topic, 0), number, lane)
 
@@ -156,7 +156,7 @@ def _envelope(number: int, service: Service) -> bytes:
 
 def _letter(number: int, service: Service) -> tuple[str, bytes, bytes, Headers]:
     """Team, key, value and headers."""
-    team, topic = _of(number, service)
+    team, topic = choose_topic(number, service)
     cause, message = _EXCEPTIONS[number % len(_EXCEPTIONS)].encode(), _message(number)
     headers: Headers = [
         ("kafka_dlt-exception-fqcn", _WRAPPER), ("kafka_dlt-exception-cause-fqcn", cause),
@@ -172,10 +172,10 @@ def _letter(number: int, service: Service) -> tuple[str, bytes, bytes, Headers]:
     return team, b"order-%09d" % number, letter(number, _due_ms(number)), headers
 
 
-def _audited(numbers: range, service: Service) -> bytes:
+def make_audit_record(numbers: range, service: Service) -> bytes:
     """A record of the audit, as a worker writes it for each transaction of an action."""
-    letters = [AuditLetter("done", f"{_of(number, service)[1]}/0/{number}", _due_ms(number)) for number in numbers]
-    teams = sorted({_of(number, service)[0] for number in numbers})
+    letters = [AuditLetter("done", f"{choose_topic(number, service)[1]}/0/{number}", _due_ms(number)) for number in numbers]
+    teams = sorted({choose_topic(number, service)[0] for number in numbers})
     return msgspec.json.encode(AuditRecord(f"{numbers.start:016x}", "retry", "ann", _BEGAN_MS, 0, letters, "mended", teams))
 
 

@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     wire_bytes: int
 
 
-def asked(client: http.client.HTTPConnection, path: str, headers: Mapping[str, str] | None = None) -> Answer:
+def ask_page(client: http.client.HTTPConnection, path: str, headers: Mapping[str, str] | None = None) -> Answer:
     """Ask for one page."""
     client.request("GET", path, headers=dict(headers or {}))
     answer = client.getresponse()
@@ -47,8 +47,8 @@ def asked(client: http.client.HTTPConnection, path: str, headers: Mapping[str, s
 
 def find_pages(client: http.client.HTTPConnection) -> dict[str, str]:
     """The main pages: of a failure, the letters and the letter those that come first."""
-    failure = json.loads(asked(client, "/api/groups?limit=1").body)["groups"][0]["id"]
-    letter = json.loads(asked(client, "/api/letters?limit=1").body)["letters"][0]["name"]
+    failure = json.loads(ask_page(client, "/api/groups?limit=1").body)["groups"][0]["id"]
+    letter = json.loads(ask_page(client, "/api/letters?limit=1").body)["letters"][0]["name"]
     return {
         "Now": "/", "Failures": "/failures", "a failure": f"/failures/{quote(failure, safe='')}",
         "letters of it": "/letters?" + urlencode({"q": f"group:{failure}"}), "all letters": "/letters",
@@ -64,11 +64,11 @@ def measure_pages(client: http.client.HTTPConnection, pid: int) -> Iterator[Figu
     """
     pages = find_pages(client)
     for name, path in pages.items():
-        first = asked(client, path, {"Accept-Encoding": "gzip"})
+        first = ask_page(client, path, {"Accept-Encoding": "gzip"})
         if first.status != http.client.OK:
             raise Incorrect(f"{path}: {first.status} {first.body[:200]!r}")
         began_s = machine.cpu_s(pid)
-        took_ms = [asked(client, path, {"Accept-Encoding": "gzip"}).server_ms for _ in range(_ASKED)]
+        took_ms = [ask_page(client, path, {"Accept-Encoding": "gzip"}).server_ms for _ in range(_ASKED)]
         cpu_ms = (machine.cpu_s(pid) - began_s) * 1e3 / _ASKED
         yield Figure(f"{name}: on the wire", first.wire_bytes / 1024, "KiB", most=WIRE_KIB)
         yield Figure(f"{name}: at the server, median", median(took_ms), "ms")
@@ -104,7 +104,7 @@ def measure_live(client: http.client.HTTPConnection, service: Service, first: in
         to.commit_transaction(_COMMIT_S)
         began_s = time.monotonic()
         question = "/api/letters?" + urlencode({"q": f"key:order-{number:09d}"})
-        while not json.loads(asked(client, question).body)["letters"]:
+        while not json.loads(ask_page(client, question).body)["letters"]:
             if time.monotonic() - began_s > _SHOWN_WITHIN_S:
                 raise Incorrect(f"letter {number} is not shown")
             time.sleep(0.02)

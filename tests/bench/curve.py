@@ -41,7 +41,7 @@ def curve(service: Service, entries: int, due: int, per_s: int, seconds: float) 
         *steady.idle(service, seconds),
     ]
     service.warm(entries)
-    figures += [_told(figure) for figure in due_together(service, due, entries) if figure.name in _OF_SWEEP]
+    figures += [convert_to_micros(figure) for figure in due_together(service, due, entries) if figure.name in _OF_SWEEP]
     service.reader.forget()
     service.until_waiting(entries, _READY_S)
     figures += steady.rate(service, per_s, seconds)
@@ -56,7 +56,7 @@ def curve(service: Service, entries: int, due: int, per_s: int, seconds: float) 
 _OF_SWEEP = ("sweep, first to last", "sweep, due to last", "sweep, due to first", "sweep, worker CPU")
 
 
-def _told(figure: Figure) -> Figure:
+def convert_to_micros(figure: Figure) -> Figure:
     """CPU in microseconds an entry, as the other figures of this table have it."""
     if not figure.name.endswith("CPU"):
         return Figure(figure.name, figure.value, figure.unit)

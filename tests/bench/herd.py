@@ -50,7 +50,7 @@ def herd(service: Service, entries: int) -> list[Figure]:
     early = min(spread.late_ms(of_herd)[0][0], spread.late_ms(of_other)[0][0])
     if early < 0:
         raise Incorrect(f"up to {-early:.0f} ms early")
-    in_order, first = ordered(of_herd, service.shards), of_herd[0][0]
+    in_order, first = count_in_order(of_herd, service.shards), of_herd[0][0]
     return [
         Figure("herd, first after due", first - due_s, "s"),
         Figure("herd, due to last", last - due_s, "s"),
@@ -104,14 +104,14 @@ def _last_of_herd(service: Service, entries: int, timeout_s: float) -> float:
 
 
 def _split(batches: Batches) -> tuple[Batches, Batches]:
-    def of(kind: bytes) -> Batches:
+    def select_kind(kind: bytes) -> Batches:
         chosen = ((at, [message for message in batch if _kind(message) == kind]) for at, batch in batches)
         return [(at, batch) for at, batch in chosen if batch]
 
-    return of(waiting.HERD), of(MEASURED)
+    return select_kind(waiting.HERD), select_kind(MEASURED)
 
 
-def ordered(batches: Iterable[tuple[float, list[Message]]], shards: int) -> int:
+def count_in_order(batches: Iterable[tuple[float, list[Message]]], shards: int) -> int:
     """How many entries there are, all in order: within a lane of a shard, each partition has them by due time and source.
 
     Nothing is promised between shards, which sweep on their own.
@@ -142,7 +142,7 @@ def _lateness(when: str, batches: Batches, from_s: float, to_s: float) -> list[F
     late_ms = sorted(float(at_ms - due_ms) for at_ms, due_ms in due if from_s <= due_ms / 1_000 < to_s)
     name = f"other team's lateness {when}"
     return [
-        Figure(f"{name}, p50", spread.at(late_ms, 0.5) if late_ms else 0.0, "ms"),
-        Figure(f"{name}, p99", spread.at(late_ms, 0.99) if late_ms else 0.0, "ms"),
+        Figure(f"{name}, p50", spread.find_quantile(late_ms, 0.5) if late_ms else 0.0, "ms"),
+        Figure(f"{name}, p99", spread.find_quantile(late_ms, 0.99) if late_ms else 0.0, "ms"),
         Figure(f"{name}, letters", len(late_ms), ""),
     ]

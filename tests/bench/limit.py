@@ -41,16 +41,16 @@ def copy(broker: LocalBroker, letters: int) -> list[Figure]:
     writer.init_transactions(20)
     gc.collect()
     usage = Usage(0, broker.pid)
-    seconds = _copied(reader, writer, target, letters)
+    seconds = copy_records(reader, writer, target, letters)
     usage.stop()
     reader.close()
-    _verified(bootstrap, target, letters)
+    verify_copy(bootstrap, target, letters)
     for gone in topics.delete_topics([source, target]).values():
         gone.result(20)
     return [Figure(LIMIT, letters / seconds, "letters/s"), Figure(f"{LIMIT}, others", usage.others, "cores")]
 
 
-def _copied(reader: Consumer, writer: Producer, target: str, letters: int) -> float:
+def copy_records(reader: Consumer, writer: Producer, target: str, letters: int) -> float:
     began, copied, in_transaction = 0.0, 0, 0
     deadline = time.time() + _PATIENCE_S
     produce = writer.produce
@@ -74,7 +74,7 @@ def _copied(reader: Consumer, writer: Producer, target: str, letters: int) -> fl
     return time.time() - began
 
 
-def _verified(bootstrap: str, target: str, letters: int) -> None:
+def verify_copy(bootstrap: str, target: str, letters: int) -> None:
     reader, found, deadline = read_committed(bootstrap, target), 0, time.time() + _PATIENCE_S
     while found < letters and time.time() < deadline:
         found += sum(m.error() is None for m in reader.consume(10_000, 0.2))

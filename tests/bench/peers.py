@@ -49,7 +49,7 @@ def main() -> int:
     if not (asked.peers / "harness" / "bench.py").is_file():
         print(f"{asked.peers}: no harness/bench.py there; say where the peers are: make bench-peers PEERS=…", file=sys.stderr)
         return 2
-    adapters = {PEER: _built(asked.peers), US: _HERE / "adapter.json"}
+    adapters = {PEER: copy_adapter(asked.peers), US: _HERE / "adapter.json"}
     asked.keep.parent.mkdir(parents=True, exist_ok=True)
     asked.keep.touch()
     jmx_port = free_port()
@@ -124,7 +124,7 @@ def _open_jmx(port: int) -> list[str]:
     ]  # fmt: skip
 
 
-def _built(peers: Path) -> Path:
+def copy_adapter(peers: Path) -> Path:
     """The adapter of the peer, which is copied beside what is built of it."""
     target = _BUILT / "kafka-streams"
     if not (target / "target" / "retry-streams.jar").is_file():

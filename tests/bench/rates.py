@@ -44,7 +44,7 @@ def intake(service: Service, letters: int, name: str = "intake") -> list[Figure]
     return [
         rate(name, letters, committed - began, "letters/s", 0.2),
         rate(f"{name} until folded", letters, folded - began, "letters/s"),
-        *used(name, usage, letters),
+        *make_usage_figures(name, usage, letters),
     ]
 
 
@@ -92,7 +92,7 @@ def _swept(service: Service, letters: int, due_s: float) -> list[Figure]:
         rate("sweep, first to last", letters, last - first, "entries/s", 0.3),
         rate("sweep, due to last", letters, last - due_s, "entries/s", 0.3),
         Figure("sweep, due to first", first - due_s, "s"),
-        *used("sweep", usage, letters),
+        *make_usage_figures("sweep", usage, letters),
     ]
 
 
@@ -108,7 +108,7 @@ def drain(service: Service, letters: int) -> list[Figure]:
     return [
         rate("drain, start to last", letters, last - began, "letters/s", 0.1),
         Figure("drain, start to first", first - began, "s"),
-        *used("drain", usage, letters),
+        *make_usage_figures("drain", usage, letters),
     ]
 
 
@@ -136,7 +136,7 @@ def fold(work: Path, letters: int) -> list[Figure]:
     return [rate("fold", letters, seconds, "records/s")]
 
 
-def used(name: str, usage: Usage, letters: int) -> list[Figure]:
+def make_usage_figures(name: str, usage: Usage, letters: int) -> list[Figure]:
     """What the worker used, as figures of `name`."""
     return [
         Figure(f"{name}, worker CPU", usage.worker_s / letters * 1_000, "s/1,000"),

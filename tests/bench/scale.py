@@ -77,29 +77,29 @@ def _runs(part: str, asked: argparse.Namespace, broker: LocalBroker, work: Path)
     """What a part measures, by the names of its columns."""
     settings, steady = dict(asked.set), (asked.per_s, asked.seconds)
 
-    def curved(size: int) -> list[Figure]:
+    def run_curve(size: int) -> list[Figure]:
         with Service(broker, work, settings, teams=TEAMS) as service:
             return curve(service, size, asked.due, *steady)
 
-    def attached(topics: int) -> list[Figure]:
+    def run_wide(topics: int) -> list[Figure]:
         with Service(broker, work, settings, topics=topics) as service:
             return wide(service, *steady)
 
-    def sharded(shards: int) -> list[Figure]:
+    def run_shards(shards: int) -> list[Figure]:
         with Service(broker, work, {**settings, "RETRY_SHARDS": str(shards)}, workers=2) as service:
             return wide(service, *steady)
 
-    def herded(size: int) -> list[Figure]:
+    def run_herd(size: int) -> list[Figure]:
         with Service(broker, work, settings, teams=[TEAM]) as service:
             return herd(service, size)
 
-    def acted(size: int) -> list[Figure]:
+    def run_actions(size: int) -> list[Figure]:
         with Service(broker, work, {**settings, **SETTINGS}, teams=[TEAM]) as service:
             return actions(service, size)
 
     parts: dict[str, tuple[list[int], Callable[[int], list[Figure]]]] = {
-        "curve": (asked.sizes, curved), "topics": (asked.topics, attached), "shards": (asked.shards, sharded),
-        "herd": ([asked.herd], herded), "actions": ([asked.acted], acted),
+        "curve": (asked.sizes, run_curve), "topics": (asked.topics, run_wide), "shards": (asked.shards, run_shards),
+        "herd": ([asked.herd], run_herd), "actions": ([asked.acted], run_actions),
     }  # fmt: skip
     values, run = parts[part]
     for value in values:
@@ -112,7 +112,7 @@ def table(part: str, columns: Columns) -> str:
     lines = [f"| {part} | unit | {' | '.join(columns)} |", f"| --- | --- |{' ---: |' * len(columns)}"]
     for figure in first:
         values = [_value(figure, found) for found in columns.values()]
-        cells = [number(values[0]), *(_compared(value, values[0]) for value in values[1:])]
+        cells = [number(values[0]), *(format_with_ratio(value, values[0]) for value in values[1:])]
         lines.append(f"| {figure.name} | {figure.unit} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -121,7 +121,7 @@ def _value(wanted: Figure, found: list[Figure]) -> float | None:
     return next((figure.value for figure in found if figure.name == wanted.name), None)
 
 
-def _compared(value: float | None, first: float | None) -> str:
+def format_with_ratio(value: float | None, first: float | None) -> str:
     if value is None:
         return ""
     return f"{number(value)} ({value / first:.2f}×)" if first else number(value)

@@ -51,7 +51,7 @@ def _made_ready(codec: EnvelopeCodec, rows: list[tuple[bytes, bytes]]) -> float:
     return used / len(rows) * 1e6
 
 
-def _measured(headers: letters.Headers) -> dict[str, list[tuple[float, float, float]]]:
+def measure_turns(headers: letters.Headers) -> dict[str, list[tuple[float, float, float]]]:
     """With and without keys: of each turn, both times, and bytes of an entry."""
     entry = lambda n: Entry("bench.DLT", letters.key(n), letters.letter(n, 0), headers, None, "")  # noqa: E731
     file, found = KeyFile(NEW), dict[str, list[tuple[float, float, float]]](clear=[], sealed=[])
@@ -66,7 +66,7 @@ def _measured(headers: letters.Headers) -> dict[str, list[tuple[float, float, fl
 def main() -> None:
     """Print what each costs."""
     for name, headers in (("500 bytes", letters.PLAIN), ("of Spring, 3 KB", letters.SPRING)):
-        turns: Any = {kind: list(zip(*of, strict=True)) for kind, of in _measured(headers).items()}
+        turns: Any = {kind: list(zip(*of, strict=True)) for kind, of in measure_turns(headers).items()}
         names = "taken in, µs", "made ready, µs", "entry, bytes"
         for what, clear, sealed in zip(names, turns["clear"], turns["sealed"], strict=True):
             ratio = median(after / before for before, after in zip(clear, sealed, strict=True))

@@ -122,11 +122,11 @@ class Service:
         ends = {p.partition: answer.result(_ASK_S).offset for p, answer in asked.items()}
         group = ConsumerGroupTopicPartitions(self.names.intake_group, partitions)
 
-        def reached() -> bool:
+        def has_reached_ends() -> bool:
             found = next(iter(self._admin.list_consumer_group_offsets([group]).values())).result(_ASK_S)
             return all(p.offset >= ends[p.partition] for p in found.topic_partitions)
 
-        return self.worker.until("commit of all letters", reached, timeout_s, 0.02)
+        return self.worker.until("commit of all letters", has_reached_ends, timeout_s, 0.02)
 
     def check_retries(self, letters: int) -> None:
         """After a moment for late doubles: every letter came back exactly once."""

@@ -10,7 +10,7 @@ from confluent_kafka import Message
 
 from .figures import Figure
 from .letters import Incorrect, flush, parsed, producer, write
-from .rates import used
+from .rates import make_usage_figures
 from .service import Service
 
 _PER_S = 2_000
@@ -37,7 +37,7 @@ def lateness(service: Service, _letters: int) -> list[Figure]:
         *_percentiles("lateness, appended", appended),
         *_percentiles("lateness, received", received),
         Figure("lateness, producer behind", behind_s * 1_000, "ms"),
-        *used("lateness", usage, letters),
+        *make_usage_figures("lateness", usage, letters),
     ]
 
 
@@ -71,12 +71,12 @@ def late_ms(batches: Iterable[tuple[float, list[Message]]]) -> tuple[list[float]
 
 def _percentiles(name: str, late_ms: list[float]) -> list[Figure]:
     return [
-        Figure(f"{name}, p50", at(late_ms, 0.5), "ms"),
-        Figure(f"{name}, p99", at(late_ms, 0.99), "ms", most=_P99_MS),
-        Figure(f"{name}, max", at(late_ms, 1), "ms"),
+        Figure(f"{name}, p50", find_quantile(late_ms, 0.5), "ms"),
+        Figure(f"{name}, p99", find_quantile(late_ms, 0.99), "ms", most=_P99_MS),
+        Figure(f"{name}, max", find_quantile(late_ms, 1), "ms"),
     ]
 
 
-def at(ordered: Sequence[float], share: float) -> float:
+def find_quantile(ordered: Sequence[float], share: float) -> float:
     """The value that this share of some sorted values does not exceed."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -38,8 +38,8 @@ def rate(service: Service, per_s: int, seconds: float) -> list[Figure]:
         raise Incorrect(f"letters came back up to {-late_ms[0]:.0f} ms early")
     service.reader.forget()
     return [
-        Figure("lateness, p50", spread.at(late_ms, 0.5), "ms"),
-        Figure("lateness, p99", spread.at(late_ms, 0.99), "ms"),
+        Figure("lateness, p50", spread.find_quantile(late_ms, 0.5), "ms"),
+        Figure("lateness, p99", spread.find_quantile(late_ms, 0.99), "ms"),
         Figure("producer behind", behind_s * 1_000, "ms"),
         Figure("CPU, steady", spent_s / letters * 1e6, "us a letter"),
     ]

@@ -44,7 +44,7 @@ def fill(bootstrap: str, letters: int) -> None:
         [entry_keys.build_key_stem(DEAD, n) for n in range(PARTITIONS)],
     )
 
-    def put(topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
+    def produce(topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
         while True:
             try:
                 return producer.produce(topic, value, key, partition, headers=headers)
@@ -59,17 +59,19 @@ def fill(bootstrap: str, letters: int) -> None:
         ours = [("retry-id", name), ("retry-attempt", b"1"), ("retry-source", source.encode()), ("retry-due-ms", b"%d" % due_ms),
                 ("retry-policy", b"payments/orders.DLT"), ("retry-first-failed-ms", b"%d" % now_ms)]  # fmt: skip
         key = entry_keys.build_key(due_ms, stem[partition], offset, lane)
-        put(DEAD, partition, name, VALUE, [])
-        put(names.changelog, partition, key, envelopes.encode(Entry(RETRY, name, VALUE, ours, now_ms, "payments", now_ms)), [])
+        produce(DEAD, partition, name, VALUE, [])
+        produce(
+            names.changelog, partition, key, envelopes.encode(Entry(RETRY, name, VALUE, ours, now_ms, "payments", now_ms)), []
+        )
         shared = SharedFields("payments", DEAD, partition, "payments/orders.DLT", 1, None, "retry", None, RETRY, None, None, None)
         told[shared].append((name, offset, now_ms, now_ms, due_ms))
         if len(told[shared]) == BATCH or n >= letters - PARTITIONS:
             for value in outcomes.encode_outcomes(told, now_ms):
-                put(names.outcomes, partition, None, value, [])
+                produce(names.outcomes, partition, None, value, [])
             told.clear()
         if delivered:
-            put(RETRY, partition, name, VALUE, ours)
-            put(names.changelog, partition, key, None, [])
+            produce(RETRY, partition, name, VALUE, ours)
+            produce(names.changelog, partition, key, None, [])
         if n % 1_000 == 0:
             producer.poll(0)
     assert producer.flush(120) == 0

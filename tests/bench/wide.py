@@ -18,7 +18,7 @@ def wide(service: Service, per_s: int, seconds: float) -> list[Figure]:
     Raises:
       Incorrect: a letter did not come back exactly once, or shards are not ready in time.
     """
-    _started(service)
+    time_start(service)
     service.warm()
     for worker in service.workers:
         worker.stop()
@@ -27,7 +27,7 @@ def wide(service: Service, per_s: int, seconds: float) -> list[Figure]:
     for number in range(backlog):
         write(to, service.read[number % len(service.read)], number, now_ms() - 1_000)
     flush(to)
-    began, ready_at = _started(service)
+    began, ready_at = time_start(service)
     spent_s = sum(cpu_s(worker.pid) for worker in service.workers)
     last = service.reader.await_count(backlog, _LAST_S, service.worker.running)
     service.check_retries(backlog)
@@ -43,7 +43,7 @@ def wide(service: Service, per_s: int, seconds: float) -> list[Figure]:
     ]
 
 
-def _started(service: Service) -> tuple[float, float]:
+def time_start(service: Service) -> tuple[float, float]:
     """When they were started, and when every shard was ready, as many on each worker as on the others."""
     began = min([worker.start() for worker in service.workers])
     each = service.shards // len(service.workers)

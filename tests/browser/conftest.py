@@ -34,8 +34,8 @@ def incident(request: pytest.FixtureRequest, broker: LocalBroker, tmp_path_facto
 
 
 @pytest.fixture
-def opened(browser: Browser, incident: Incident) -> Iterator[Open]:
-    """Opens a page of the console: `opened("/letters", scheme="dark")`. The test fails if a page had to complain of anything."""
+def open_page(browser: Browser, incident: Incident) -> Iterator[Open]:
+    """Opens a page of the console: `open_page("/letters", scheme="dark")`. A test fails if a page had to complain of anything."""
     watched: list[Watched] = []
 
     def goto(path: str, **options: Any) -> Watched:

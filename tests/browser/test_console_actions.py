@@ -25,7 +25,7 @@ Fail = Callable[[str, int], str]
 
 
 @pytest.fixture
-def fail(incident: Incident, opened: Open) -> Fail:
+def fail(incident: Incident, open_page: Open) -> Fail:
     """Letters of orders that nobody else asks for, and the filter that means them; the console has them."""
 
     def make(name: str, count: int) -> str:
@@ -35,7 +35,7 @@ def fail(incident: Incident, opened: Open) -> Fail:
             incident.fail(incident.orders, f"com.acme.orders.{name}", f"order {n} has none", n, wall_ms())
         incident.flush()
         query = f"exception:com.acme.orders.{name}"
-        shown = opened(f"/letters?q={quote(query)}")
+        shown = open_page(f"/letters?q={quote(query)}")
         expect(shown.page.locator(".count strong")).to_have_text(f"{count:,}")
         return query
 
@@ -79,8 +79,8 @@ def shows(page: Page, query: str, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_an_incident_is_followed_from_its_failures_to_the_last_recovery(opened: Open, incident: Incident) -> None:
-    page = opened("/").page
+def test_an_incident_is_followed_from_its_failures_to_the_last_recovery(open_page: Open, incident: Incident) -> None:
+    page = open_page("/").page
     page.get_by_role("link", name="Failures").first.click()
     page.locator('tr[data-row] a[href^="/failures/"]', has_text="GatewayTimeout").first.click()
     page.get_by_role("button", name="Owner, ticket and note").click()
@@ -111,8 +111,8 @@ def test_an_incident_is_followed_from_its_failures_to_the_last_recovery(opened: 
     comes(page, "/audit", "the gateway is back")
 
 
-def test_letters_are_patched_postponed_parked_and_redirected(opened: Open, incident: Incident, fail: Fail) -> None:
-    page, query = opened("/").page, fail("Moved", 3)
+def test_letters_are_patched_postponed_parked_and_redirected(open_page: Open, incident: Incident, fail: Fail) -> None:
+    page, query = open_page("/").page, fail("Moved", 3)
     ask(page, query, "patch", {"merge_patch": '{"amount": 17}'}, 3)
     expect(page.locator(".diff").first).to_contain_text("17")
     start(page, "patch")
@@ -132,8 +132,8 @@ def test_letters_are_patched_postponed_parked_and_redirected(opened: Open, incid
     assert sorted(json.loads(each.value or b"")["amount"] for each in sent if b"Moved" in dict(each.headers)[FQCN]) == [17] * 3
 
 
-def test_a_letter_is_edited(opened: Open, fail: Fail) -> None:
-    page, query = opened("/").page, fail("Wrong", 1)
+def test_a_letter_is_edited(open_page: Open, fail: Fail) -> None:
+    page, query = open_page("/").page, fail("Wrong", 1)
     ask(page, query, "edit", {"set_headers": "x-mended: yes"})
     page.get_by_role("button", name="Leave them alone").click()
     page.goto(f"/act?q={quote(query)}")
@@ -151,8 +151,8 @@ def test_a_letter_is_edited(opened: Open, fail: Fail) -> None:
     expect(page.get_by_role("region", name="Headers others")).to_contain_text("x-mended")
 
 
-def test_over_a_thousand_letters_their_number_is_typed_and_they_go_in_steps(opened: Open, fail: Fail) -> None:
-    page, query = opened("/").page, fail("Many", 1_001)
+def test_over_a_thousand_letters_their_number_is_typed_and_they_go_in_steps(open_page: Open, fail: Fail) -> None:
+    page, query = open_page("/").page, fail("Many", 1_001)
     page.goto(f"/act?q={quote(query)}")
     page.get_by_text("In steps, a few letters first").click()
     page.get_by_label("Wait where no consumer group is named").fill("10m")
@@ -177,8 +177,8 @@ def test_over_a_thousand_letters_their_number_is_typed_and_they_go_in_steps(open
     expect(page.locator("#live .badge").first).to_have_text("cancelled")
 
 
-def test_a_discarded_letter_is_brought_back(opened: Open, fail: Fail) -> None:
-    page, query = opened("/").page, fail("Undone", 2)
+def test_a_discarded_letter_is_brought_back(open_page: Open, fail: Fail) -> None:
+    page, query = open_page("/").page, fail("Undone", 2)
     ask(page, query, "discard", counted=2)
     start(page, "discard")
     expect(page.get_by_role("button", name="Hold")).to_have_count(0)
@@ -188,8 +188,8 @@ def test_a_discarded_letter_is_brought_back(opened: Open, fail: Fail) -> None:
     shows(page, query, 2)
 
 
-def test_a_ramp_is_held_resumed_and_cancelled(opened: Open, fail: Fail) -> None:
-    page, query = opened("/").page, fail("Stopped", 4)
+def test_a_ramp_is_held_resumed_and_cancelled(open_page: Open, fail: Fail) -> None:
+    page, query = open_page("/").page, fail("Stopped", 4)
     ask(page, query, "retry", {"ramp": "yes", "silence": "10m"}, 4)
     page.get_by_role("button", name="Retry ").click()
     for order, status in (("Hold", "on hold"), ("Go on", "running"), ("Cancel", "cancelled")):
@@ -199,8 +199,8 @@ def test_a_ramp_is_held_resumed_and_cancelled(opened: Open, fail: Fail) -> None:
     expect(page.get_by_role("group", name="Orders")).to_have_count(0)
 
 
-def test_the_form_asks_only_what_its_kind_needs_and_a_preview_says_who_else_acts(opened: Open, fail: Fail) -> None:
-    page, query = opened("/").page, fail("Both", 4)
+def test_the_form_asks_only_what_its_kind_needs_and_a_preview_says_who_else_acts(open_page: Open, fail: Fail) -> None:
+    page, query = open_page("/").page, fail("Both", 4)
     page.goto(f"/act?q={quote(query)}")
     seen = {"retry": "at", "redirect": "to", "patch": "merge_patch", "edit": "value", "park": "", "discard": ""}
     page.evaluate("() => document.querySelectorAll('form details').forEach(each => each.open = true)")
@@ -221,8 +221,8 @@ def test_the_form_asks_only_what_its_kind_needs_and_a_preview_says_who_else_acts
     page.get_by_role("button", name="Cancel").click()
 
 
-def test_what_failed_again_is_counted_and_found(opened: Open, incident: Incident, fail: Fail) -> None:
-    page, query = opened("/").page, fail("Twice", 3)
+def test_what_failed_again_is_counted_and_found(open_page: Open, incident: Incident, fail: Fail) -> None:
+    page, query = open_page("/").page, fail("Twice", 3)
     ask(page, query, "retry", counted=3)
     with incident.consuming(failing=lambda record: (record.key() or b"").endswith(b"1")):
         start(page, "retry")
@@ -232,8 +232,8 @@ def test_what_failed_again_is_counted_and_found(opened: Open, incident: Incident
     expect(page.locator("tr[data-row]")).to_contain_text("Twice")
 
 
-def test_rows_and_pages_are_selected(opened: Open, fail: Fail) -> None:
-    page, query = opened("/").page, fail("Selected", 3)
+def test_rows_and_pages_are_selected(open_page: Open, fail: Fail) -> None:
+    page, query = open_page("/").page, fail("Selected", 3)
     shows(page, query, 3)
     page.get_by_label("Select the letters of this page").check()
     expect(page.locator("#selected-count")).to_contain_text("3")
@@ -245,8 +245,8 @@ def test_rows_and_pages_are_selected(opened: Open, fail: Fail) -> None:
     expect(page.locator("#filter")).to_have_value(query)
 
 
-def test_a_pause_is_begun_seen_and_ended(opened: Open) -> None:
-    page = opened("/pauses").page
+def test_a_pause_is_begun_seen_and_ended(open_page: Open) -> None:
+    page = open_page("/pauses").page
     page.locator("#name").fill("payments")
     page.locator("#until").fill("2h")
     page.get_by_label("Why").first.fill("the bank is down")
@@ -259,8 +259,8 @@ def test_a_pause_is_begun_seen_and_ended(opened: Open) -> None:
     expect(page.locator("#live")).to_contain_text("Nothing is paused")
 
 
-def test_groups_are_merged_split_and_resolved_and_that_is_undone(opened: Open, fail: Fail, incident: Incident) -> None:
-    page = opened("/").page
+def test_groups_are_merged_split_and_resolved_and_that_is_undone(open_page: Open, fail: Fail, incident: Incident) -> None:
+    page = open_page("/").page
     fail("Merged", 2)
     fail("Other", 1)
     groups = {}
@@ -286,8 +286,8 @@ def test_groups_are_merged_split_and_resolved_and_that_is_undone(opened: Open, f
     expect(page.get_by_role("heading", name="Merges and splits")).to_be_visible()
 
 
-def test_a_filter_is_saved_and_deleted(opened: Open) -> None:
-    page = opened("/letters?q=team%3Apayments+state%3Aparked").page
+def test_a_filter_is_saved_and_deleted(open_page: Open) -> None:
+    page = open_page("/letters?q=team%3Apayments+state%3Aparked").page
     page.get_by_text("Save this filter").click()
     page.get_by_label("Name").fill("parked payments")
     page.get_by_role("button", name="Save").click()
@@ -296,8 +296,8 @@ def test_a_filter_is_saved_and_deleted(opened: Open) -> None:
     expect(page.get_by_role("link", name="parked payments")).not_to_be_visible()
 
 
-def test_a_payload_is_shown_to_who_reveals_it_and_the_audit_says_so(opened: Open) -> None:
-    page = opened(f"/letters?q=exception%3A{DECLINED}").page
+def test_a_payload_is_shown_to_who_reveals_it_and_the_audit_says_so(open_page: Open) -> None:
+    page = open_page(f"/letters?q=exception%3A{DECLINED}").page
     expect(page.locator(".count")).to_contain_text(f"{PARKED[DECLINED]} letters match")
     page.locator("tr[data-row] th a").first.click()
     assert "4111" not in page.content()
@@ -307,8 +307,8 @@ def test_a_payload_is_shown_to_who_reveals_it_and_the_audit_says_so(opened: Open
     comes(page, "/audit", "reveal")
 
 
-def test_a_letters_page_tells_why_it_is_where_it_is(opened: Open) -> None:
-    page = opened(f"/letters?q=exception%3A{DATABASE}").page
+def test_a_letters_page_tells_why_it_is_where_it_is(open_page: Open) -> None:
+    page = open_page(f"/letters?q=exception%3A{DATABASE}").page
     page.locator("tr[data-row] th a").first.click()
     expect(page.get_by_role("heading", name="Where it goes, and why")).to_be_visible()
     expect(page.locator(".timeline")).to_contain_text("failed")
@@ -330,8 +330,8 @@ def test_a_letter_is_drawn_from_its_failure_to_now_and_to_its_retry(browser: Bro
     watched.close()
 
 
-def test_policies_are_explained_and_tried(opened: Open, incident: Incident) -> None:
-    page = opened("/policies").page
+def test_policies_are_explained_and_tried(open_page: Open, incident: Incident) -> None:
+    page = open_page("/policies").page
     page.locator("#topic").fill(incident.payments)
     page.locator("#exception").fill(DECLINED)
     page.get_by_role("button", name="Explain").click()
@@ -341,8 +341,8 @@ def test_policies_are_explained_and_tried(opened: Open, incident: Incident) -> N
     expect(page.locator("#explained")).to_contain_text("1s")
 
 
-def test_what_a_changed_policy_file_would_do_to_what_waits_is_counted(opened: Open, incident: Incident, fail: Fail) -> None:
-    page = opened("/policies").page
+def test_what_a_changed_policy_file_would_do_to_what_waits_is_counted(open_page: Open, incident: Incident, fail: Fail) -> None:
+    page = open_page("/policies").page
     fail("Later", 2)
     page.goto("/letters?q=state%3Awaiting")
     waiting = int(page.locator(".count strong").inner_text().replace(",", ""))

@@ -23,7 +23,7 @@ Fail = Callable[[], str]
 
 
 @pytest.fixture
-def fail(incident: Incident, opened: Open) -> Fail:
+def fail(incident: Incident, open_page: Open) -> Fail:
     """A letter of orders that waits for half an hour, and the filter that means it alone; the console has it."""
 
     def make() -> str:
@@ -31,7 +31,7 @@ def fail(incident: Incident, opened: Open) -> Fail:
         incident.fail(incident.orders, f"com.acme.orders.Edited{n}", f"order {n} has none", n, wall_ms())
         incident.flush()
         query = f"exception:com.acme.orders.Edited{n}"
-        shown = opened(f"/letters?q={quote(query)}")
+        shown = open_page(f"/letters?q={quote(query)}")
         expect(shown.page.locator(".count strong")).to_have_text("1")
         return query
 
@@ -43,8 +43,8 @@ def open_letter(page: Page, query: str) -> None:
     page.locator("tr[data-row] th a").first.click()
 
 
-def test_two_clicks_edit_a_letter_that_waits_and_have_it_retried(opened: Open, incident: Incident, fail: Fail) -> None:
-    page, query = opened("/").page, fail()
+def test_two_clicks_edit_a_letter_that_waits_and_have_it_retried(open_page: Open, incident: Incident, fail: Fail) -> None:
+    page, query = open_page("/").page, fail()
     open_letter(page, query)
     page.get_by_role("button", name="Edit and retry").click()
     area = page.get_by_label("Value, as JSON")

@@ -16,12 +16,12 @@ LAPTOP = 1440, 900
 ROWS_MIN = 12
 
 
-def test_a_laptop_shows_a_dozen_failures_and_a_phone_their_counts_first(opened: Open) -> None:
-    page = opened("/failures", size=LAPTOP).page
+def test_a_laptop_shows_a_dozen_failures_and_a_phone_their_counts_first(open_page: Open) -> None:
+    page = open_page("/failures", size=LAPTOP).page
     boxes = [row.bounding_box() or {} for row in page.locator("tr[data-row]").all()]
     assert (LAPTOP[1] - boxes[0]["y"]) // max(box["height"] for box in boxes) >= ROWS_MIN
     expect(page.get_by_role("navigation", name="Narrow down")).to_be_visible()
-    phone = opened("/failures", size=PHONE).page
+    phone = open_page("/failures", size=PHONE).page
     row = phone.locator("tr[data-row]", has_text=GATEWAY.rpartition(".")[2])
     count, what, facets = (phone.locator(each).first.bounding_box() or {} for each in (".count", ".failures .filter", ".facets"))
     assert count["y"] < what["y"] < facets["y"]
@@ -54,8 +54,10 @@ def test_clicks_alone_order_narrow_and_assign_without_scripts(browser: Browser, 
     context.close()
 
 
-def test_what_comes_meanwhile_keeps_the_order_and_two_that_look_the_same_can_be_merged(opened: Open, incident: Incident) -> None:
-    page = opened("/failures?sort=-waiting").page
+def test_what_comes_meanwhile_keeps_the_order_and_two_that_look_the_same_can_be_merged(
+    open_page: Open, incident: Incident
+) -> None:
+    page = open_page("/failures?sort=-waiting").page
     one, other = "posting of the order failed", "posting of the order: failed again"
     for n, message in enumerate((one, one, other)):
         incident.fail(incident.orders, "com.acme.orders.PostingFailed", message, n, wall_ms())

@@ -33,7 +33,7 @@ def harmless(page: Page) -> None:
     expect(page.get_by_role("navigation", name="Pages", exact=True)).to_be_visible()
 
 
-def linked(page: Page, path: str, most: int) -> list[str]:
+def list_row_links(page: Page, path: str, most: int) -> list[str]:
     """Where the rows of a page lead."""
     page.goto(path)
     harmless(page)
@@ -42,11 +42,11 @@ def linked(page: Page, path: str, most: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_no_text_of_a_record_runs(opened: Open) -> None:
-    page = opened("/").page
+def test_no_text_of_a_record_runs(open_page: Open) -> None:
+    page = open_page("/").page
     harmless(page)
-    groups = linked(page, "/failures", len(HOSTILE) + 5)
-    letters = linked(page, "/letters", 2 * len(HOSTILE) + 50)
+    groups = list_row_links(page, "/failures", len(HOSTILE) + 5)
+    letters = list_row_links(page, "/letters", 2 * len(HOSTILE) + 50)
     assert len(groups) >= len(HOSTILE) - 2
     assert len(letters) >= 2 * len(HOSTILE)
     for path in groups + letters:
@@ -54,18 +54,18 @@ def test_no_text_of_a_record_runs(opened: Open) -> None:
         harmless(page)
 
 
-def test_no_revealed_payload_runs(opened: Open) -> None:
-    page = opened("/").page
-    for path in linked(page, "/letters?q=team%3Aorders+-exception%3Aorg*", len(HOSTILE)):
+def test_no_revealed_payload_runs(open_page: Open) -> None:
+    page = open_page("/").page
+    for path in list_row_links(page, "/letters?q=team%3Aorders+-exception%3Aorg*", len(HOSTILE)):
         page.goto(path)
         page.get_by_role("button", name="Reveal").click()
         harmless(page)
 
 
 @pytest.mark.slow
-def test_no_note_and_no_reason_runs(opened: Open) -> None:
-    page = opened("/").page
-    (group,) = linked(page, "/failures?q=exception%3Acom.acme.pay.CardDeclined", 1)
+def test_no_note_and_no_reason_runs(open_page: Open) -> None:
+    page = open_page("/").page
+    (group,) = list_row_links(page, "/failures?q=exception%3Acom.acme.pay.CardDeclined", 1)
     for text in HOSTILE:
         page.goto(group)
         page.get_by_role("button", name="Owner, ticket and note").click()

@@ -128,8 +128,8 @@ def test_a_page_whose_scripts_come_slowly_is_kept_fresh(browser: Browser, incide
     watched.close()
 
 
-def test_now_says_what_there_is(opened: Open) -> None:
-    page = opened("/").page
+def test_now_says_what_there_is(open_page: Open) -> None:
+    page = open_page("/").page
     waiting, parked = sum(WAITING.values()), sum(PARKED.values())
     expect(page.locator(".sentence")).to_contain_text(f"{waiting} wait, {parked} are parked")
     expect(page.get_by_role("heading", name="Due in the next 24 hours")).to_be_visible()
@@ -140,8 +140,8 @@ def test_now_says_what_there_is(opened: Open) -> None:
     assert sum(told) == waiting
 
 
-def test_filters_are_completed_and_what_excludes_all_is_marked(opened: Open) -> None:
-    page = opened("/letters").page
+def test_filters_are_completed_and_what_excludes_all_is_marked(open_page: Open) -> None:
+    page = open_page("/letters").page
     line = page.locator("#filter")
     line.press_sequentially("team:pay")
     expect(page.get_by_role("option").first).to_have_text("team:payments")
@@ -166,8 +166,8 @@ def test_a_filter_on_payloads_can_be_stopped_until_it_says_how_far_it_looked(bro
     context.close()
 
 
-def test_the_keyboard_alone_goes_from_a_filter_to_the_page_of_an_action(opened: Open, incident: Incident) -> None:
-    page = opened("/letters").page
+def test_the_keyboard_alone_goes_from_a_filter_to_the_page_of_an_action(open_page: Open, incident: Incident) -> None:
+    page = open_page("/letters").page
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
@@ -194,8 +194,8 @@ def test_the_keyboard_alone_goes_from_a_filter_to_the_page_of_an_action(opened: 
     expect(page.get_by_text("1 letter chosen")).to_be_visible()
 
 
-def test_what_comes_meanwhile_is_shown_and_leaves_focus_and_input(opened: Open, incident: Incident) -> None:
-    page = opened("/letters?q=team%3Aorders").page
+def test_what_comes_meanwhile_is_shown_and_leaves_focus_and_input(open_page: Open, incident: Incident) -> None:
+    page = open_page("/letters?q=team%3Aorders").page
     rows, line = page.locator("tr[data-row]"), page.locator("#filter")
     before = rows.count()
     rows.nth(2).get_by_role("checkbox").check()

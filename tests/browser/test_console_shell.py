@@ -18,8 +18,8 @@ _FULL = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 
 
 @pytest.mark.slow
-def test_times_are_in_the_zone_of_who_looks_with_utc_beside_them_until_that_is_switched_off(opened: Open) -> None:
-    page = opened("/audit", timezone_id=ZONE).page
+def test_times_are_in_the_zone_of_who_looks_with_utc_beside_them_until_that_is_switched_off(open_page: Open) -> None:
+    page = open_page("/audit", timezone_id=ZONE).page
     page.goto("/letters")
     page.locator("tr[data-row] th a").first.click()
     time = page.locator("dl.facts time").first
@@ -36,8 +36,8 @@ def test_times_are_in_the_zone_of_who_looks_with_utc_beside_them_until_that_is_s
     expect(page.locator("#freshness time")).to_contain_text(AHEAD)
 
 
-def test_what_is_kept_fresh_stays_in_the_zone_of_who_looks(opened: Open) -> None:
-    page = opened("/", timezone_id=ZONE).page
+def test_what_is_kept_fresh_stays_in_the_zone_of_who_looks(open_page: Open) -> None:
+    page = open_page("/", timezone_id=ZONE).page
     place = page.locator("#freshness")
     expect(place.locator(".badge")).to_have_text("Live")
     first = place.locator("time").inner_text()
@@ -61,8 +61,8 @@ def test_without_scripts_times_are_in_utc_and_the_menu_of_a_phone_opens(browser:
     context.close()
 
 
-def test_keys_lead_to_every_page_and_open_a_row(opened: Open, incident: Incident) -> None:
-    page = opened("/").page
+def test_keys_lead_to_every_page_and_open_a_row(open_page: Open, incident: Incident) -> None:
+    page = open_page("/").page
     for key, path in (("f", "/failures"), ("l", "/letters"), ("o", "/policies"), ("w", "/workers"), ("n", "/")):
         page.keyboard.press("g")
         page.keyboard.press(key)
@@ -80,8 +80,8 @@ def test_keys_lead_to_every_page_and_open_a_row(opened: Open, incident: Incident
     expect(page).to_have_url(re.compile(r"/failures/[0-9a-f]+"))
 
 
-def test_the_title_says_how_many_are_new_and_follows_what_comes(opened: Open, incident: Incident) -> None:
-    page = opened("/").page
+def test_the_title_says_how_many_are_new_and_follows_what_comes(open_page: Open, incident: Incident) -> None:
+    page = open_page("/").page
     waiting, parked = sum(WAITING.values()), sum(PARKED.values())
     expect(page).to_have_title(re.compile(rf"^\(\d+ new\) Now: {waiting} waiting, {parked} parked · retry$"))
     incident.fail(incident.orders, DATABASE, "deadlock detected: process 1", 998, wall_ms())

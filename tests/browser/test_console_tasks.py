@@ -149,8 +149,8 @@ def edit_and_patch(operator: Operator) -> None:
         has_come_to(page, "done")
 
 
-def test_twelve_tasks_take_no_more_clicks_than_they_may(opened: Open, incident: Incident, tmp_path: Path) -> None:
-    page = opened("/").page
+def test_twelve_tasks_take_no_more_clicks_than_they_may(open_page: Open, incident: Incident, tmp_path: Path) -> None:
+    page = open_page("/").page
     operator = Operator(page)
     fail(incident, page)
     look_and_pause(operator, incident)

@@ -21,7 +21,7 @@ from retry.scheduling.messages import settings as scheduler_settings
 from retry.settings import Settings
 from tests.support.chart import CHART, ROOT
 from tests.support.promql import DASHBOARDS, RULES, TARGET_LABELS, read, series
-from tests.support.rendered import FULL, MINIMAL, Object, containers, objects, one, pod_templates, refusal, rendered
+from tests.support.rendered import FULL, MINIMAL, Object, containers, objects, one, pod_templates, refusal, render_chart
 from tests.support.tools import run
 
 pytestmark = pytest.mark.check
@@ -85,13 +85,13 @@ def conforms(manifests: str, schemas: Path) -> tuple[int, Object]:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("values", [MINIMAL, FULL], ids=lambda path: path.stem)
 def test_everything_is_valid_and_strict(values: Path, version: str, schemas: Path) -> None:
-    code, found = conforms(rendered(values), schemas / version)
+    code, found = conforms(render_chart(values), schemas / version)
     assert (code, found["resources"]) == (0, [])
     assert found["summary"] == {"valid": len(objects(values)), "invalid": 0, "errors": 0, "skipped": 0}
 
 
 def test_kubeconform_finds_what_is_wrong(schemas: Path) -> None:
-    wrong = rendered(FULL).replace("triggers:", "trigger:").replace("maxUnavailable: 1", "maxAvailable: 1")
+    wrong = render_chart(FULL).replace("triggers:", "trigger:").replace("maxUnavailable: 1", "maxAvailable: 1")
     code, found = conforms(wrong, schemas / VERSIONS[0])
     assert code == 1
     assert {each["kind"] for each in found["resources"]} == {"ScaledObject", "PodDisruptionBudget"}
@@ -154,11 +154,11 @@ def test_nothing_can_be_rendered_unless_brokers_and_policies_are_named() -> None
 
 
 def test_the_apis_metrics_are_shown_to_prometheus_without_a_token_unless_the_values_say_otherwise() -> None:
-    def told(*options: str) -> object:
+    def read_api_setting(*options: str) -> object:
         (container,) = one("Deployment", "demo-retry-api", FULL, *options)["spec"]["template"]["spec"]["containers"]
         return {each["name"]: each.get("value") for each in container["env"]}["RETRY_API_METRICS_OPEN"]
 
-    assert (told(), told("--set", "api.metricsOpen=false")) == ("1", "0")
+    assert (read_api_setting(), read_api_setting("--set", "api.metricsOpen=false")) == ("1", "0")
 
 
 def test_a_secret_makes_the_api_and_the_scheduler_serve_https() -> None:
@@ -265,7 +265,7 @@ def test_every_value_of_settings_arrives() -> None:
 
 
 def test_the_console_is_given_all_that_it_needs_beyond_loopback() -> None:
-    def found(*options: str) -> Settings:
+    def read_settings(*options: str) -> Settings:
         (container,) = one("Deployment", "demo-retry-console", FULL, *options)["spec"]["template"]["spec"]["containers"]
         mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
         read = settings.read_settings(environment(container))
@@ -275,7 +275,7 @@ def test_the_console_is_given_all_that_it_needs_beyond_loopback() -> None:
         assert {str(file.parent) for file in files if file} <= mounts
         return read
 
-    told = found()
+    told = read_settings()
     assert told.console_addr == "[::]:8082"
     assert (told.console_url, told.console_session_s) == ("https://retry.local", 3_600)
     assert told.console_tokens == Path("/etc/retry/tokens/people")
@@ -289,11 +289,15 @@ def test_the_console_is_given_all_that_it_needs_beyond_loopback() -> None:
     assert told.console_session_key == Path("/etc/retry/session/session-key")
     assert told.console_schedulers == "eu=http://scheduler.eu:8000"
     assert told.console_advice == Path("/etc/retry/advice/advice.json")
-    proxied = found("--set", "console.tls.name=,console.tls.proxy=true,console.oidc.issuer=,console.oidc.clientSecret.name=")
+    proxied = read_settings(
+        "--set", "console.tls.name=,console.tls.proxy=true,console.oidc.issuer=,console.oidc.clientSecret.name="
+    )
     assert (proxied.console_tls_cert, proxied.console_tls_proxy, proxied.console_oidc_client_secret) == (None, 1, None)
-    off = found("--set", "console.proxy.from=,console.proxy.secret.name=,console.proxy.roles.name=,console.sessionKey.name=")
+    off = read_settings(
+        "--set", "console.proxy.from=,console.proxy.secret.name=,console.proxy.roles.name=,console.sessionKey.name="
+    )
     assert (off.console_proxy_from, off.console_proxy_secret, off.console_session_key) == ("", None, None)
-    alone = found("--set", "console.tokens.name=,console.oidc.issuer=,console.oidc.clientSecret.name=")
+    alone = read_settings("--set", "console.tokens.name=,console.oidc.issuer=,console.oidc.clientSecret.name=")
     assert (alone.console_tokens, alone.console_oidc_issuer, alone.console_proxy_from) == (None, "", "10.0.0.5,10.1.0.0/24")
 
 
@@ -361,17 +365,17 @@ def test_a_changed_policy_file_restarts_nobody_unless_that_is_wished() -> None:
 def test_selectors_find_what_they_are_for() -> None:
     pods = {name: template["metadata"]["labels"] for name, template in pod_templates(FULL)}
 
-    def found(selector: Object) -> list[str]:
+    def select_pods(selector: Object) -> list[str]:
         return [name for name, labels in pods.items() if selector.items() <= labels.items()]
 
     for component in ("worker", "api", "scheduler", "console"):
         name = f"demo-retry-{component}"
         service = one("Service", name)
-        assert found(service["spec"]["selector"]) == [name]
+        assert select_pods(service["spec"]["selector"]) == [name]
         # There is one console, and none while it is moved.
         if component != "console":
-            assert found(one("PodDisruptionBudget", name)["spec"]["selector"]["matchLabels"]) == [name]
-        assert found(one("NetworkPolicy", name)["spec"]["podSelector"]["matchLabels"]) == [name]
+            assert select_pods(one("PodDisruptionBudget", name)["spec"]["selector"]["matchLabels"]) == [name]
+        assert select_pods(one("NetworkPolicy", name)["spec"]["podSelector"]["matchLabels"]) == [name]
         monitored = one("ServiceMonitor", name)["spec"]
         assert monitored["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
         assert {endpoint["port"] for endpoint in monitored["endpoints"]} <= {port["name"] for port in service["spec"]["ports"]}

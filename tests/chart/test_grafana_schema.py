@@ -22,7 +22,7 @@ _OPTIONS = {"strict": True, "noEmit": True, "module": "nodenext", "target": "es2
 SCHEMA = Path(__file__).parent / "grafana" / "schema.ts"
 
 
-def refused(folder: Path, dashboards: dict[str, Any]) -> str:
+def compile_dashboards(folder: Path, dashboards: dict[str, Any]) -> str:
     """What the compiler finds wrong; nothing where each is of the schema."""
     node, modules = typescript()
     (folder / "node_modules").symlink_to(modules)
@@ -40,7 +40,7 @@ def refused(folder: Path, dashboards: dict[str, Any]) -> str:
 
 
 def test_every_dashboard_is_of_the_schema(tmp_path: Path) -> None:
-    assert refused(tmp_path, DASHBOARDS) == ""
+    assert compile_dashboards(tmp_path, DASHBOARDS) == ""
 
 
 def test_what_is_misspelt_or_of_another_kind_is_refused(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_is_misspelt_or_of_another_kind_is_refused(tmp_path: Path) -> None:
     misspelt["panels"][stat]["options"]["graphmode"] = "none"
     other["panels"][stat]["options"]["graphMode"] = "loud"
     late = {**plain, "refreshes": "30s"}
-    found = refused(tmp_path, {"plain": plain, "misspelt": misspelt, "other": other, "late": late})
+    found = compile_dashboards(tmp_path, {"plain": plain, "misspelt": misspelt, "other": other, "late": late})
     assert "graphmode" in found
     assert '"loud"' in found
     assert "refreshes" in found

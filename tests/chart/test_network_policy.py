@@ -11,7 +11,7 @@ from tests.support.rendered import FULL, MINIMAL, Object, containers, one
 pytestmark = pytest.mark.check
 
 
-def opened(component: str, *options: str) -> dict[str, list[Any]]:
+def list_opened_ports(component: str, *options: str) -> dict[str, list[Any]]:
     """By direction of a component's NetworkPolicy, to whom which TCP ports are open."""
     policy = one("NetworkPolicy", f"demo-retry-{component}", FULL, *options)["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
@@ -40,17 +40,17 @@ ASKED = {
 
 @pytest.mark.parametrize("component", ASKED)
 def test_ports_are_open_to_whom_they_are_for_and_to_nobody_else(component: str) -> None:
-    found = opened(component)["ingress"]
+    found = list_opened_ports(component)["ingress"]
     assert found == ASKED[component]
     served = [of.get("ports", []) for name, of, _ in containers(FULL) if name.startswith(f"demo-retry-{component}/")]
     assert {port for _, ports in found for port in ports} == {port["containerPort"] for ports in served for port in ports}
     nobody = [f"networkPolicy.{name}=null" for name in ("metricsFrom", "apiFrom", "consoleFrom")]
-    assert opened(component, "--set", ",".join(nobody))["ingress"] == []
+    assert list_opened_ports(component, "--set", ",".join(nobody))["ingress"] == []
 
 
 @pytest.mark.parametrize("component", ASKED)
 def test_pods_reach_what_they_need_where_it_is_named(component: str) -> None:
-    dns, *rest = opened(component)["egress"]
+    dns, *rest = list_opened_ports(component)["egress"]
     assert (dns[1], "kube-system" in str(dns[0])) == ([53], True)
     calls = [each for each in rest if "169.254.0.0/16" in each[0][0]["ipBlock"].get("except", [])]
     assert [ports for _, ports in calls] == ([[443]] if component == "worker" else [])
@@ -60,8 +60,8 @@ def test_pods_reach_what_they_need_where_it_is_named(component: str) -> None:
 
 
 def test_workers_call_nobody_where_no_timers_are_made() -> None:
-    without = opened("worker", "--set", "api.enabled=false")["egress"]
-    (calls,) = [ports for peers, ports in opened("worker")["egress"] if (peers, ports) not in without]
+    without = list_opened_ports("worker", "--set", "api.enabled=false")["egress"]
+    (calls,) = [ports for peers, ports in list_opened_ports("worker")["egress"] if (peers, ports) not in without]
     assert calls == [443]
     policy = one("NetworkPolicy", "demo-retry-worker", MINIMAL)["spec"]
     assert (policy["ingress"], [_tcp(rule) for rule in policy["egress"]]) == ([], [[53], [9092, 9093]])

@@ -93,7 +93,7 @@ def test_dashboards_lead_deeper_and_say_when_workers_and_policy_files_changed() 
 def test_whoever_sees_what_an_alert_is_about_is_one_click_from_what_to_do() -> None:
     asked = {rule["alert"]: {metric for metric, _ in read(rule["expr"])} for rule in RULES}
     for panel in (panel for dashboard in DASHBOARDS.values() for panel in panels(dashboard)):
-        shown = {metric for target in panel["targets"] for metric, _ in read(promql.filled(target["expr"]))}
+        shown = {metric for target in panel["targets"] for metric, _ in read(promql.fill_expression(target["expr"]))}
         for link in panel.get("links", []):
             alert = link["title"].partition(":")[0]
             assert link["url"].endswith(f"#{alert.lower()}")

@@ -24,12 +24,12 @@ async def _read(bootstrap_servers: str, count: int, *topics: str) -> None:
     await consumer.start()
     try:
         for _ in range(count):
-            print(json.dumps(_told(await consumer.getone())))
+            print(json.dumps(describe_record(await consumer.getone())))
     finally:
         await consumer.stop()
 
 
-def _told(record: ConsumerRecord[bytes, bytes]) -> list[object]:
+def describe_record(record: ConsumerRecord[bytes, bytes]) -> list[object]:
     headers = [[name, _text(value)] for name, value in record.headers]
     return [record.topic, record.partition, record.offset, _text(record.key), _text(record.value), headers]
 

@@ -54,53 +54,55 @@ def list_entries(entries: Iterable[tuple[Source, Entry]]) -> list[tuple[Source, 
 
 
 @pytest.fixture
-def filled(table: Table) -> Table:
+def full_table(table: Table) -> Table:
     """A table with four blocks beside entries that have records of their own."""
     fold(table, RECORDS)
     return table
 
 
-def test_letters_of_blocks_are_listed_once_in_the_order_in_which_they_are_due(filled: Table) -> None:
-    assert list_entries(waiting_entries.iterate_entries(filled)) == EVERYTHING
-    assert sorted(map(read_source, dict(waiting_entries.scan_rows(filled)))) == [where for where, _ in EVERYTHING]
-    fold(filled, [(FIRST[0], None)])
-    assert list_entries(waiting_entries.iterate_entries(filled)) == sorted([*ALL_ALONE, *OF_OTHERS])
+def test_letters_of_blocks_are_listed_once_in_the_order_in_which_they_are_due(full_table: Table) -> None:
+    assert list_entries(waiting_entries.iterate_entries(full_table)) == EVERYTHING
+    assert sorted(map(read_source, dict(waiting_entries.scan_rows(full_table)))) == [where for where, _ in EVERYTHING]
+    fold(full_table, [(FIRST[0], None)])
+    assert list_entries(waiting_entries.iterate_entries(full_table)) == sorted([*ALL_ALONE, *OF_OTHERS])
 
 
-def test_a_list_goes_on_behind_any_letter_of_a_block(filled: Table) -> None:
-    whole = [(place, where) for place, where, _ in waiting_entries.iterate_waiting(filled, b"")]
+def test_a_list_goes_on_behind_any_letter_of_a_block(full_table: Table) -> None:
+    whole = [(place, where) for place, where, _ in waiting_entries.iterate_waiting(full_table, b"")]
     for at, (place, _) in enumerate(whole):
-        rest = [where for _, where, _ in waiting_entries.iterate_waiting(filled, place)]
+        rest = [where for _, where, _ in waiting_entries.iterate_waiting(full_table, place)]
         assert rest == [where for _, where in whole[at + 1 :]]
 
 
-def test_letters_of_a_block_that_was_exploded_are_listed_once(filled: Table) -> None:
-    fold(filled, end_first("exploded"))
+def test_letters_of_a_block_that_was_exploded_are_listed_once(full_table: Table) -> None:
+    fold(full_table, end_first("exploded"))
     stayed = [*ALL_ALONE, *list_letters(0, 0, STAY), *OF_OTHERS]
-    assert list_entries(waiting_entries.iterate_entries(filled)) == sorted(stayed)
+    assert list_entries(waiting_entries.iterate_entries(full_table)) == sorted(stayed)
 
 
-def test_each_letter_of_a_block_is_found(filled: Table) -> None:
+def test_each_letter_of_a_block_is_found(full_table: Table) -> None:
     for where, value in EVERYTHING:
-        entry = waiting_entries.find(filled, where)
+        entry = waiting_entries.find(full_table, where)
         assert entry is not None
         assert (entry.value, dict(entry.headers)["retry-source"]) == (value, b"%b/0/%d" % (TOPIC.encode(), where.offset))
-        found = waiting_entries.find_entry(filled, TOPIC, 0, where.offset)
+        found = waiting_entries.find_entry(full_table, TOPIC, 0, where.offset)
         assert found is not None
         assert (read_source(found.key), found.entry, found.head) == (where, entry, None)
     others = [Source(NOW_MS + 1, TOPIC, 0, 0), Source(NOW_MS, TOPIC, 0, 5), Source(NOW_MS + 5, TOPIC, 0, 5)]
-    assert [waiting_entries.find(filled, where) for where in others] == [None] * 3
-    assert waiting_entries.find_entry(filled, TOPIC, 0, 5) is None
+    assert [waiting_entries.find(full_table, where) for where in others] == [None] * 3
+    assert waiting_entries.find_entry(full_table, TOPIC, 0, 5) is None
 
 
 @pytest.mark.parametrize("ends", ["exploded", "ended"])
-def test_of_a_block_that_is_no_more_only_what_stays_is_found(filled: Table, ends: str) -> None:
-    fold(filled, end_first(ends))
-    found = {where.offset for where, _ in OF_FIRST if waiting_entries.find(filled, where) is not None}
+def test_of_a_block_that_is_no_more_only_what_stays_is_found(full_table: Table, ends: str) -> None:
+    fold(full_table, end_first(ends))
+    found = {where.offset for where, _ in OF_FIRST if waiting_entries.find(full_table, where) is not None}
     assert found == (set(STAY) if ends == "exploded" else set())
-    by_source = {where.offset for where, _ in OF_FIRST if waiting_entries.find_entry(filled, TOPIC, 0, where.offset) is not None}
+    by_source = {
+        where.offset for where, _ in OF_FIRST if waiting_entries.find_entry(full_table, TOPIC, 0, where.offset) is not None
+    }
     assert by_source == found
-    assert all(waiting_entries.find(filled, where) is not None for where, _ in [*ALL_ALONE, *OF_OTHERS])
+    assert all(waiting_entries.find(full_table, where) is not None for where, _ in [*ALL_ALONE, *OF_OTHERS])
 
 
 @pytest.mark.parametrize("first", ["left", "exploded", "ended"])

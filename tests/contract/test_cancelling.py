@@ -71,7 +71,7 @@ class Shard:
     ) -> str:  # fmt: skip
         """Take in one letter; its source."""
         attempt_counter = AttemptCounter(RecentLineages(1_000), "cluster", REGISTRY.retry_targets_by_team())
-        intake = Intake(REGISTRY, attempt_counter, PACKER, nothing, NAMES, {"changelog": 1, "outcomes": 1, "lineage": 1})
+        intake = Intake(REGISTRY, attempt_counter, PACKER, find_no_source, NAMES, {"changelog": 1, "outcomes": 1, "lineage": 1})
         offset = self.offsets[topic, partition]
         self.offsets[topic, partition] += 1
         letter = Entry(topic, key, value, [("exception-class", exception)], None, "")
@@ -136,7 +136,7 @@ class Shard:
         return live
 
 
-def nothing(wanted: Collection[tuple[str, int, int]]) -> Mapping[tuple[str, int, int], Any]:
+def find_no_source(wanted: Collection[tuple[str, int, int]]) -> Mapping[tuple[str, int, int], Any]:
     return dict.fromkeys(wanted, "source_gone")
 
 

@@ -119,18 +119,18 @@ def begin_reading(member: GroupMember) -> dict[Any, CommittedOffset]:
         told.update(committed)
         return {place: StartingPoint(offset.offset, offset.leader_epoch) for place, offset in committed.items()}
 
-    def begun() -> bool:
+    def has_begun_reading() -> bool:
         try:
             member.begin_reading(member.owned, choose)
         except (KafkaException, TimeoutError):
             return False
         return True
 
-    await_that("it is told where to read on", begun)
+    await_that("it is told where to read on", has_begun_reading)
     return told
 
 
-def joined(place: Place, instance: str = "a") -> GroupMember:
+def join_group(place: Place, instance: str = "a") -> GroupMember:
     """A member that reads all partitions from the committed offsets on."""
     member = owning_all(place, instance)
     begin_reading(member)
@@ -241,7 +241,7 @@ def test_a_follower_stops_at_a_transaction_that_is_open_whoever_began_it(place: 
 
 def test_a_member_reads_nothing_before_it_is_told_where_to_begin_and_then_from_there(place: Place) -> None:
     place.wrote(b"1", b"2", b"3")
-    member, writer = joined(place), place.writer("w")
+    member, writer = join_group(place), place.writer("w")
     found = read_records(member, 2)
     writer.begin()
     writer.read_to(positions_after(found), member.metadata())
@@ -266,7 +266,7 @@ def test_a_member_sets_the_offsets_of_its_group(place: Place) -> None:
 
 def test_a_member_that_knows_the_leader_epoch_begins_no_later_than_that_epoch_ends(place: Place) -> None:
     place.wrote(b"1", b"2", b"3")
-    member = joined(place)
+    member = join_group(place)
     epoch = read_records(member, 3)[-1].leader_epoch()
     # As if four more records had been read that a broker has lost since.
     member.begin_reading(member.owned, lambda *_: {(place.topic, 0): StartingPoint(8, epoch)})
@@ -293,7 +293,7 @@ def test_a_record_with_more_headers_than_a_client_reads_back_is_told_from_one_wi
     for count in (0, HEADERS_MAX, HEADERS_MAX + 1):
         writer.publish([Entry(place.topic, b"k", b"%d" % count, [("a", None)] * count, None, "")], 1, [0])
     writer.commit()
-    member, told = joined(place), list[Any]()
+    member, told = join_group(place), list[Any]()
 
     def came() -> bool:
         told.extend(member.replace_unreadable(member.read(3, _WAIT_S)))
@@ -308,16 +308,16 @@ def test_a_record_with_more_headers_than_a_client_reads_back_is_told_from_one_wi
 
 def test_who_is_of_a_former_generation_commits_nothing(place: Place) -> None:
     place.wrote(b"1")
-    first = joined(place)
+    first = join_group(place)
     positions, former = positions_after(read_records(first, 1)), first.metadata()
     second = place.member("b")
 
-    def shared() -> bool:
+    def is_shared() -> bool:
         first.read(1, _WAIT_S)
         second.read(1, _WAIT_S)
         return len(first.owned) == len(second.owned) == 1
 
-    await_that("the partitions are shared", shared)
+    await_that("the partitions are shared", is_shared)
     writer = place.writer("w")
     writer.begin()
     with pytest.raises(TransactionAborted):
@@ -339,7 +339,7 @@ def test_who_is_of_a_former_generation_commits_nothing(place: Place) -> None:
 
 def test_nobody_learns_offsets_that_are_about_to_be_committed(place: Place) -> None:
     place.wrote(b"1")
-    member = joined(place)
+    member = join_group(place)
     positions = positions_after(read_records(member, 1))
     writer = place.writer("w")
     place.begun(writer, b"2")

@@ -94,7 +94,7 @@ class Service(Bench):
         return found
 
 
-def lived(path: Path | None, seed: int) -> None:
+def live_through(path: Path | None, seed: int) -> None:
     chance = random.Random(seed)
     service, now_ms, fired = Service(path, chance), NOW_MS, 0
     for version in range(1, 41):
@@ -129,11 +129,11 @@ def lived(path: Path | None, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(120))
 def test_what_counts_fires_and_nothing_else_whoever_dies(seed: int) -> None:
-    lived(None, seed)
+    live_through(None, seed)
 
 
 @pytest.mark.parametrize("seed", range(25))
 def test_the_same_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     for module in (watermarks, of_names):
         monkeypatch.setattr(module, "_RECLAIM_EVERY", 2)
-    lived(tmp_path, 1_000 + seed)
+    live_through(tmp_path, 1_000 + seed)

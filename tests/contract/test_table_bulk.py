@@ -53,7 +53,7 @@ def rows_of(table: Table) -> dict[bytes, bytes]:
     return dict(table._db.scan(b"\x01", b"\xff", ALL, ALL)[0])
 
 
-def shown(table: Table) -> object:
+def describe_table(table: Table) -> object:
     """What whoever sweeps it is told."""
     # A lane may be told of that has nothing any more.
     due = {each: rows for each in sorted(table.list_lanes()) if (rows := table.find_due(ALL, ALL, ALL, each))}
@@ -125,13 +125,13 @@ def test_bulk_and_usual_fold_make_equal_tables(tmp_path_factory: pytest.TempPath
     restoring = Restore(path, rows, chance)
     bulk = restoring.run()
     assert rows_of(bulk) == rows_of(usual) == rows_of(memory)
-    assert shown(bulk) == shown(usual) == shown(memory)
+    assert describe_table(bulk) == describe_table(usual) == describe_table(memory)
     assert length <= 40 or restoring.in_bulk
     # Opened anew nothing is different: what is noted in memory follows from the rows.
-    before = shown(bulk), rows_of(bulk)
+    before = describe_table(bulk), rows_of(bulk)
     bulk.close()
     again = restoring._opened()
-    assert (shown(again), rows_of(again)) == before
+    assert (describe_table(again), rows_of(again)) == before
     for table in (again, usual):
         table.close()
 

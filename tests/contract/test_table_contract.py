@@ -22,7 +22,7 @@ def key(due_ms: int, offset: int = 0, topic: str = "orders.DLT") -> bytes:
     return entry_keys.build_key(due_ms, entry_keys.build_key_stem(topic, 0), offset)
 
 
-def put(table: Table, *due_ms: int, next_offset: int | None = None) -> None:
+def put_rows(table: Table, *due_ms: int, next_offset: int | None = None) -> None:
     rows = [(key(due), b"%d" % due) for due in due_ms]
     table.apply_records(rows, table.next_offset + len(rows) if next_offset is None else next_offset, NOW_MS)
 
@@ -37,7 +37,7 @@ def deliver(table: Table, now_ms: int, rows_max: int = ALL) -> list[int]:
     return [entry_keys.due_at_ms(each) for each in found]
 
 
-def held(table: Table) -> list[int]:
+def list_due_times(table: Table) -> list[int]:
     return [entry_keys.due_at_ms(found) for _, found, _ in table.scan_entries(b"", ALL)]
 
 
@@ -47,7 +47,7 @@ def test_a_new_table_is_empty(table: Table) -> None:
 
 
 def test_3_3_rows_come_in_the_order_of_their_due_times(table: Table) -> None:
-    put(table, 300, 100, -5, 200, 0)
+    put_rows(table, 300, 100, -5, 200, 0)
     assert due(table, 1_000) == [-5, 0, 100, 200, 300]
 
 
@@ -61,25 +61,25 @@ def test_rows_of_one_due_time_come_in_the_order_of_their_letters(table: Table) -
     ("now_ms", "expected"), [(99, []), (100, [100]), (101, [100, 101]), (1 << 62, [100, 101, 102])]
 )
 def test_3_4_due_is_what_is_due_at_or_before_now(table: Table, now_ms: int, expected: list[int]) -> None:
-    put(table, 100, 101, 102)
+    put_rows(table, 100, 101, 102)
     assert due(table, now_ms) == expected
 
 
 def test_the_far_ends_of_time_are_kept_apart(table: Table) -> None:
-    put(table, -(1 << 63), entry_keys.DUE_MS_MAX)
+    put_rows(table, -(1 << 63), entry_keys.DUE_MS_MAX)
     assert due(table, NOW_MS) == [-(1 << 63)]
     assert due(table, entry_keys.DUE_MS_MAX - 1) == [-(1 << 63)]
-    assert held(table) == [-(1 << 63), entry_keys.DUE_MS_MAX]
+    assert list_due_times(table) == [-(1 << 63), entry_keys.DUE_MS_MAX]
 
 
 def test_what_is_due_changes_nothing(table: Table) -> None:
-    put(table, 100, 200)
+    put_rows(table, 100, 200)
     assert due(table, 500) == due(table, 500) == [100, 200]
     assert table.waiting == 2
 
 
 def test_rows_max_bounds_a_batch(table: Table) -> None:
-    put(table, 1, 2, 3)
+    put_rows(table, 1, 2, 3)
     assert [deliver(table, 10, rows_max=2) for _ in range(3)] == [[1, 2], [3], []]
 
 
@@ -99,34 +99,34 @@ def test_an_envelope_larger_than_bytes_max_still_goes_out_alone(table: Table) ->
 
 
 def test_what_is_forgotten_is_gone_and_the_rest_is_not(table: Table) -> None:
-    put(table, 1, 2, 3)
+    put_rows(table, 1, 2, 3)
     assert deliver(table, 2) == [1, 2]
-    assert held(table) == due(table, 10) == [3]
+    assert list_due_times(table) == due(table, 10) == [3]
     assert table.waiting == 1
 
 
 def test_forgetting_moves_no_offset(table: Table) -> None:
-    put(table, 1, next_offset=41)
+    put_rows(table, 1, next_offset=41)
     deliver(table, 10)
     assert table.next_offset == 41
 
 
 def test_3_11_what_is_put_below_the_last_row_swept_is_found(table: Table) -> None:
-    put(table, 500, 600)
+    put_rows(table, 500, 600)
     assert deliver(table, 1_000) == [500, 600]
-    put(table, 400)
+    put_rows(table, 400)
     assert deliver(table, 1_000) == [400]
 
 
 def test_what_is_put_below_an_empty_scan_is_found(table: Table) -> None:
     assert due(table, 1_000) == []
-    put(table, 400)
+    put_rows(table, 400)
     assert due(table, 1_000) == [400]
 
 
 @pytest.mark.parametrize("late", [50, 100, 150, 250, 900, 1_000])
 def test_3_11_what_is_put_while_a_batch_is_being_delivered_is_found(table: Table, late: int) -> None:
-    put(table, 100, 200, 300)
+    put_rows(table, 100, 200, 300)
     batch = [found for found, _ in table.find_due(1_000, 2, ALL)]
     table.apply_records([(key(late, 7), b"late")], 9, NOW_MS)
     table.delete_scanned_rows(batch)
@@ -134,35 +134,35 @@ def test_3_11_what_is_put_while_a_batch_is_being_delivered_is_found(table: Table
 
 
 def test_what_is_put_between_two_looks_is_found_after_the_second_is_forgotten(table: Table) -> None:
-    put(table, 100, 200)
+    put_rows(table, 100, 200)
     table.find_due(1_000, ALL, ALL)  # Its delivery was aborted: nothing is forgotten.
-    put(table, 50)
+    put_rows(table, 50)
     batch = [found for found, _ in table.find_due(1_000, 1, ALL)]
-    put(table, 40)
+    put_rows(table, 40)
     table.delete_scanned_rows(batch)
     assert due(table, 1_000) == [40, 100, 200]
 
 
 def test_a_clock_that_steps_back_loses_nothing(table: Table) -> None:
-    put(table, 100, 900)
+    put_rows(table, 100, 900)
     assert deliver(table, 1_000, rows_max=1) == [100]
     assert due(table, 500) == []
-    put(table, 400)
+    put_rows(table, 400)
     assert due(table, 500) == [400]
     assert due(table, 1_000) == [400, 900]
 
 
 def test_3_8_a_null_deletes_its_key_and_no_other(table: Table) -> None:
-    put(table, 100, 200)
+    put_rows(table, 100, 200)
     table.apply_records([(key(100), None)], 3, NOW_MS)
-    assert held(table) == [200]
+    assert list_due_times(table) == [200]
     assert (table.waiting, table.next_offset) == (1, 3)
 
 
 def test_a_null_of_a_foreign_key_deletes_nothing(table: Table) -> None:
-    put(table, 100)
+    put_rows(table, 100)
     table.apply_records([(key(100, 1), None), (key(100, 0, "other.DLT"), None), (key(99), None), (b"\xff", None)], 5, NOW_MS)
-    assert held(table) == [100]
+    assert list_due_times(table) == [100]
     assert (table.waiting, table.next_offset) == (1, 5)
 
 
@@ -173,7 +173,7 @@ def test_a_null_of_a_foreign_key_deletes_nothing(table: Table) -> None:
 def test_of_one_key_the_last_record_counts(table: Table, values: list[bytes | None], expected: bytes | None) -> None:
     table.apply_records([(key(100), value) for value in values], len(values), NOW_MS)
     assert table.get(key(100)) == expected
-    assert table.waiting == len(held(table)) == (expected is not None)
+    assert table.waiting == len(list_due_times(table)) == (expected is not None)
 
 
 AGAIN: list[list[tuple[bytes, bytes | None]]] = [
@@ -192,20 +192,20 @@ def test_rows_put_again_are_there_once(table: Table, again: list[tuple[bytes, by
 
 
 def test_deletes_read_back_after_they_are_forgotten_count_once(table: Table) -> None:
-    put(table, 100, 200)
+    put_rows(table, 100, 200)
     batch = [found for found, _ in table.find_due(150, ALL, ALL)]
     table.delete_scanned_rows(batch)
     table.apply_records([(found, None) for found in batch], 4, NOW_MS)
-    assert (table.waiting, held(table)) == (1, [200])
+    assert (table.waiting, list_due_times(table)) == (1, [200])
 
 
 def test_deletes_read_back_before_they_are_forgotten_count_once(table: Table) -> None:
     """The commit is visible before the sweep has had the time to forget: two threads, either order."""
-    put(table, 100, 200)
+    put_rows(table, 100, 200)
     batch = [found for found, _ in table.find_due(150, ALL, ALL)]
     table.apply_records([(found, None) for found in batch], 4, NOW_MS)
     table.delete_scanned_rows(batch)
-    assert (table.waiting, held(table)) == (1, [200])
+    assert (table.waiting, list_due_times(table)) == (1, [200])
 
 
 def test_an_empty_fold_moves_the_offset(table: Table) -> None:
@@ -221,7 +221,7 @@ def test_a_table_is_as_current_as_it_is_told_and_a_new_one_has_nothing_to_miss(t
 
 
 def test_pages_go_on_after_a_key(table: Table) -> None:
-    put(table, 1, 2, 3, 4, 5)
+    put_rows(table, 1, 2, 3, 4, 5)
     first = table.scan_entries(b"", 2)
     second = table.scan_entries(first[-1][0], 2)
     assert [value for *_, value in first + second + table.scan_entries(second[-1][0], 2)] == [b"1", b"2", b"3", b"4", b"5"]
@@ -229,10 +229,10 @@ def test_pages_go_on_after_a_key(table: Table) -> None:
 
 
 def test_a_page_holds_what_is_not_due_and_begins_below_the_watermark(table: Table) -> None:
-    put(table, 100, 1 << 50)
+    put_rows(table, 100, 1 << 50)
     deliver(table, 1_000)
-    put(table, 50)
-    assert held(table) == [50, 1 << 50]
+    put_rows(table, 50)
+    assert list_due_times(table) == [50, 1 << 50]
 
 
 def test_get_answers_with_the_envelope_or_nothing(table: Table) -> None:
@@ -285,7 +285,7 @@ FOREIGN = [
     ids=lambda found: found.hex()[:8] + f" {len(found)}",
 )
 def test_a_record_of_a_foreign_kind_is_passed_over_and_told_and_all_else_is_taken_in(table: Table, foreign: bytes) -> None:
-    put(table, 100)
+    put_rows(table, 100)
     rows = [(key(100), None), (key(200), b""), (ordered_key(1, 1), b""), (PAUSE, STANDS), (foreign, b"?"), (key(300), b"")]
     assert [row.key for row in table.apply_records(rows, 9, NOW_MS)] == [foreign]
     assert (len(everything(table)), table.waiting, table.controls, table.next_offset) == (3, 3, {PAUSE: STANDS}, 9)
@@ -300,11 +300,11 @@ def test_a_control_that_cannot_be_read_leaves_the_one_before_in_force(table: Tab
 
 
 def test_of_a_fold_with_a_record_of_a_newer_version_nothing_is_taken_in(table: Table) -> None:
-    put(table, 100)
+    put_rows(table, 100)
     gone, put_now = [(key(100), None)], [(key(200), b""), (ordered_key(1, 1), b""), (PAUSE, STANDS)]
     with pytest.raises(EntryNewer):
         table.apply_records([*gone, *put_now, (b"\x0f" + bytes(40), b"?"), (key(300), b"")], 9, NOW_MS)
-    assert (held(table), table.waiting, table.controls, table.next_offset) == ([100], 1, {}, 1)
+    assert (list_due_times(table), table.waiting, table.controls, table.next_offset) == ([100], 1, {}, 1)
     # Nor is a count kept of what was not done.
     assert deliver(table, 100) == [100]
     assert table.waiting == 0
@@ -323,13 +323,13 @@ def test_a_foreign_record_that_was_deleted_in_the_same_fold_is_passed_over(table
 
 def test_3_11_a_table_on_disk_opens_as_it_was_closed(tmp_path: Path) -> None:
     table = rocks(tmp_path / "table")
-    put(table, 100, 200, 300)
+    put_rows(table, 100, 200, 300)
     assert deliver(table, 150) == [100]
     table.close()
     again = rocks(tmp_path / "table")
-    assert (again.next_offset, again.waiting, held(again)) == (3, 2, [200, 300])
+    assert (again.next_offset, again.waiting, list_due_times(again)) == (3, 2, [200, 300])
     # The watermark is not stored; what was put below the old one must be found all the same.
-    put(again, 10)
+    put_rows(again, 10)
     assert deliver(again, 1_000) == [10, 200, 300]
     again.close()
 
@@ -337,7 +337,7 @@ def test_3_11_a_table_on_disk_opens_as_it_was_closed(tmp_path: Path) -> None:
 def test_a_table_on_disk_that_was_not_closed_opens_with_rows_and_offset_in_step(tmp_path: Path) -> None:
     table = rocks(tmp_path / "table")
     for n in range(10):
-        put(table, n)
+        put_rows(table, n)
         if n == 6:
             table._db.flush()
     copy = tmp_path / "copy"
@@ -347,7 +347,7 @@ def test_a_table_on_disk_that_was_not_closed_opens_with_rows_and_offset_in_step(
             (copy / file.name).write_bytes(file.read_bytes())
     found = rocks(copy)
     # What came after the last sorted file is folded again.
-    assert found.next_offset == found.waiting == len(held(found)) == 7
+    assert found.next_offset == found.waiting == len(list_due_times(found)) == 7
     found.close()
     table.close()
 
@@ -359,11 +359,11 @@ def test_3_10_a_scan_does_not_step_over_what_was_delivered(tmp_path: Path, monke
     starts: list[bytes] = []
     scan = table._db.scan
 
-    def watched(start: bytes, *rest: object) -> object:
+    def count_and_scan(start: bytes, *rest: object) -> object:
         starts.append(start)
         return scan(start, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(table._db, "scan", watched)
+    monkeypatch.setattr(table._db, "scan", count_and_scan)
     while deliver(table, 300_000, rows_max=10_000):
         pass
     assert table.waiting == 0

@@ -26,12 +26,12 @@ Row = tuple[bytes, bytes]
 
 @pytest.fixture(params=["memory", "rocks"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
-    made = opened(tmp_path / "table") if request.param == "rocks" else MemoryTable()
+    made = open_table(tmp_path / "table") if request.param == "rocks" else MemoryTable()
     yield made
     made.close()
 
 
-def opened(path: Path) -> RocksTable:
+def open_table(path: Path) -> RocksTable:
     return RocksTable.open(path, Identity("cluster", "topic", 0), MEMORY, NOW_MS, 1 << 40)
 
 
@@ -39,15 +39,15 @@ def plain(due_ms: int, offset: int = 0) -> bytes:
     return entry_keys.build_key(due_ms, entry_keys.build_key_stem("orders.DLT", 0), offset)
 
 
-def ordered(due_ms: int, offset: int, partition: int = 0) -> bytes:
+def ordered_key(due_ms: int, offset: int, partition: int = 0) -> bytes:
     return entry_keys.build_key(due_ms, ORDER + entry_keys.build_key_stem("orders.DLT", partition), offset, LANE)
 
 
-def put(table: Table, *keys: bytes) -> None:
+def put_keys(table: Table, *keys: bytes) -> None:
     table.apply_records([(key, key) for key in keys], table.next_offset + len(keys), NOW_MS)
 
 
-def moved(table: Table, moves: list[tuple[bytes, bytes]], *, fold_first: bool) -> None:
+def move_entries(table: Table, moves: list[tuple[bytes, bytes]], *, fold_first: bool) -> None:
     """Old key to new key, as a committed transaction has it; the fold tells of it before or after, and once more."""
     records = [record for old, new in moves for record in ((new, new), (old, None))]
     if fold_first:
@@ -57,7 +57,7 @@ def moved(table: Table, moves: list[tuple[bytes, bytes]], *, fold_first: bool) -
         table.apply_records(records, table.next_offset + len(records), NOW_MS)
 
 
-def held(table: Table) -> list[bytes]:
+def list_held_keys(table: Table) -> list[bytes]:
     return sorted([key for _, key, _ in table.scan_entries(b"", ALL)] + [key for _, key, _ in table.page_behind(b"", ALL)])
 
 
@@ -73,39 +73,39 @@ def swept(table: Table, now_ms: int) -> list[int]:
 
 @pytest.mark.parametrize("fold_first", [False, True])
 def test_a_row_that_moves_is_there_once_and_counted_once(table: Table, fold_first: bool) -> None:
-    put(table, plain(100), plain(200, 1), plain(300, 2))
-    moved(table, [(plain(200, 1), plain(50, 1)), (plain(300, 2), plain(400, 2))], fold_first=fold_first)
-    assert held(table) == [plain(50, 1), plain(100), plain(400, 2)]
+    put_keys(table, plain(100), plain(200, 1), plain(300, 2))
+    move_entries(table, [(plain(200, 1), plain(50, 1)), (plain(300, 2), plain(400, 2))], fold_first=fold_first)
+    assert list_held_keys(table) == [plain(50, 1), plain(100), plain(400, 2)]
     assert table.waiting == 3
     assert swept(table, 500) == [1, 0, 2]
-    assert (table.waiting, held(table)) == (0, [])
+    assert (table.waiting, list_held_keys(table)) == (0, [])
 
 
 def test_what_is_dropped_is_gone_before_the_fold_tells_of_it(table: Table) -> None:
-    put(table, plain(100), plain(200, 1))
+    put_keys(table, plain(100), plain(200, 1))
     table.delete_rows([plain(100)])
     assert [key for key, _ in table.find_due(500, ALL, ALL)] == [plain(200, 1)]
     assert table.waiting == 1
 
 
 def test_nothing_is_dropped_twice_and_nothing_that_is_not_there(table: Table) -> None:
-    put(table, plain(100), plain(200, 1), ordered(100, 0))
+    put_keys(table, plain(100), plain(200, 1), ordered_key(100, 0))
     for _ in range(2):
-        table.delete_rows([plain(100), plain(100, 7), ordered(100, 0), ordered(200, 9)])
-    assert (held(table), table.waiting) == ([plain(200, 1)], 1)
+        table.delete_rows([plain(100), plain(100, 7), ordered_key(100, 0), ordered_key(200, 9)])
+    assert (list_held_keys(table), table.waiting) == ([plain(200, 1)], 1)
 
 
 def test_a_drop_below_where_a_scan_ended_leaves_the_batch_of_that_scan_alone(table: Table) -> None:
-    put(table, plain(100), plain(200, 1), plain(300, 2))
+    put_keys(table, plain(100), plain(200, 1), plain(300, 2))
     batch = [key for key, _ in table.find_due(250, ALL, ALL)]
-    moved(table, [(plain(300, 2), plain(150, 2))], fold_first=False)
+    move_entries(table, [(plain(300, 2), plain(150, 2))], fold_first=False)
     table.delete_scanned_rows(batch)
-    assert (held(table), table.waiting) == ([plain(150, 2)], 1)
+    assert (list_held_keys(table), table.waiting) == ([plain(150, 2)], 1)
     assert swept(table, 500) == [2]
 
 
 def test_a_drop_moves_no_offset(table: Table) -> None:
-    put(table, plain(100))
+    put_keys(table, plain(100))
     table.delete_rows([plain(100)])
     assert table.next_offset == 1
 
@@ -113,21 +113,21 @@ def test_a_drop_moves_no_offset(table: Table) -> None:
 @pytest.mark.parametrize("fold_first", [False, True])
 @pytest.mark.parametrize("who", [(0,), (1,), (2,), (0, 1), (1, 2), (2, 1, 0), (0, 2)])
 def test_ordered_rows_that_move_keep_their_order(table: Table, who: tuple[int, ...], fold_first: bool) -> None:
-    put(table, *(ordered(100 + n, n) for n in range(3)))
-    moved(table, [(ordered(100 + n, n), ordered(300 - n, n)) for n in who], fold_first=fold_first)
-    assert held(table) == sorted(ordered(300 - n if n in who else 100 + n, n) for n in range(3))
+    put_keys(table, *(ordered_key(100 + n, n) for n in range(3)))
+    move_entries(table, [(ordered_key(100 + n, n), ordered_key(300 - n, n)) for n in who], fold_first=fold_first)
+    assert list_held_keys(table) == sorted(ordered_key(300 - n if n in who else 100 + n, n) for n in range(3))
     assert table.waiting == 3
     assert swept(table, 99) == []
     assert swept(table, 500) == [0, 1, 2]
-    assert (table.waiting, held(table)) == (0, [])
+    assert (table.waiting, list_held_keys(table)) == (0, [])
 
 
 @pytest.mark.parametrize("fold_first", [False, True])
 def test_rows_leave_a_queue_and_join_one(table: Table, fold_first: bool) -> None:
-    put(table, ordered(100, 0), ordered(101, 1), plain(100, 2), plain(50, 3))
-    moves = [(ordered(100, 0), plain(10, 0)), (plain(100, 2), ordered(500, 2)), (plain(50, 3), ordered(400, 3))]
-    moved(table, moves, fold_first=fold_first)
-    assert table.waiting == len(held(table)) == 4
+    put_keys(table, ordered_key(100, 0), ordered_key(101, 1), plain(100, 2), plain(50, 3))
+    moves = [(ordered_key(100, 0), plain(10, 0)), (plain(100, 2), ordered_key(500, 2)), (plain(50, 3), ordered_key(400, 3))]
+    move_entries(table, moves, fold_first=fold_first)
+    assert table.waiting == len(list_held_keys(table)) == 4
     assert swept(table, 450) == [0, 1]
     assert swept(table, 500) == [2, 3]
     assert table.waiting == 0
@@ -136,15 +136,15 @@ def test_rows_leave_a_queue_and_join_one(table: Table, fold_first: bool) -> None
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_letters_of_a_partition_go_in_their_order_whichever_record_comes_first(table: Table, order: tuple[int, ...]) -> None:
     """As in a changelog that was compacted after the first ones had been moved: their old records are gone."""
-    put(table, *(ordered(100, n) for n in order))
+    put_keys(table, *(ordered_key(100, n) for n in order))
     assert table.waiting == 3
     assert swept(table, 500) == [0, 1, 2]
     assert table.waiting == 0
 
 
 def test_letters_of_several_partitions_go_in_an_order_that_a_restore_finds_again(table: Table) -> None:
-    put(table, ordered(100, 5, partition=1))
-    put(table, ordered(100, 4, partition=0))
+    put_keys(table, ordered_key(100, 5, partition=1))
+    put_keys(table, ordered_key(100, 4, partition=0))
     assert swept(table, 500) == [4, 5]
 
 
@@ -156,16 +156,16 @@ def test_any_moves_leave_the_fold_of_the_log(tmp_path_factory: pytest.TempPathFa
     @settings(max_examples=40, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(MOVES)
     def run(moves: list[tuple[int, int, bool, bool]]) -> None:
-        make: Callable[[], Table] = MemoryTable if kind == "memory" else lambda: opened(tmp_path_factory.mktemp("t") / "t")
+        make: Callable[[], Table] = MemoryTable if kind == "memory" else lambda: open_table(tmp_path_factory.mktemp("t") / "t")
         table = make()
-        now = {n: (ordered if n % 2 else plain)(n * 10, n) for n in range(6)}
-        put(table, *now.values())
+        now = {n: (ordered_key if n % 2 else plain)(n * 10, n) for n in range(6)}
+        put_keys(table, *now.values())
         for n, due_ms, to_ordered, fold_first in moves:
-            new = (ordered if to_ordered else plain)(due_ms, n)
+            new = (ordered_key if to_ordered else plain)(due_ms, n)
             if new != now[n]:
-                moved(table, [(now[n], new)], fold_first=fold_first)
+                move_entries(table, [(now[n], new)], fold_first=fold_first)
                 now[n] = new
-        assert held(table) == sorted(now.values())
+        assert list_held_keys(table) == sorted(now.values())
         assert table.waiting == 6
         queued = [n for n in range(6) if now[n][0] == entry_keys.ORDERED]
         out = swept(table, 1_000)

@@ -28,7 +28,7 @@ def fold(table: Table, *rows: ChangelogRow) -> None:
     table.apply_records(rows, table.next_offset + len(rows), NOW_MS)
 
 
-def put(table: Table, *keys: bytes) -> None:
+def put_keys(table: Table, *keys: bytes) -> None:
     fold(table, *((key, str(entry_keys.read_source(key)).encode()) for key in keys))
 
 
@@ -67,7 +67,7 @@ def shows(table: Table, live: dict[bytes, bytes]) -> None:
 
 @pytest.mark.parametrize("order", permutations([FIRST, SECOND, THIRD]))
 def test_the_greatest_version_counts_in_whatever_order_they_are_told(table: Table, order: tuple[bytes, ...]) -> None:
-    put(table, *order)
+    put_keys(table, *order)
     assert (due(table), table.waiting, table.list_superseded(ALL)) == ([THIRD], 1, [FIRST, SECOND])
     assert table.list_lanes() == table.find_due_lanes(200) == [LANE]
     assert table.get(FIRST) is None, "it does not wait"
@@ -75,7 +75,7 @@ def test_the_greatest_version_counts_in_whatever_order_they_are_told(table: Tabl
 
 def test_of_one_version_the_latest_due_time_counts(table: Table) -> None:
     again = entry_keys.make_key_due_at(FIRST, 301)
-    put(table, again, FIRST)
+    put_keys(table, again, FIRST)
     assert (due(table), table.list_superseded(ALL)) == ([again], [FIRST])
 
 
@@ -93,10 +93,10 @@ def test_a_cancel_ends_all_before_it_and_itself(table: Table, order: tuple[Chang
 def test_a_cancel_also_ends_what_comes_after_it_while_it_is_remembered(table: Table) -> None:
     """Partitions of a topic are read apart: what is older may come later."""
     fold(table, remembered := cancel(4, until_ms=NOW_MS + 10))
-    put(table, FIRST)
+    put_keys(table, FIRST)
     assert (everything(table), table.list_superseded(ALL)) == ({}, [FIRST])
     fold(table, (FIRST, None))
-    put(table, SECOND)
+    put_keys(table, SECOND)
     assert (everything(table), table.list_superseded(ALL)) == ({}, [SECOND])
     table.delete_rows([SECOND])
     assert table.expired_cancels(NOW_MS + 9, ALL) == []
@@ -115,13 +115,13 @@ def test_cancels_are_forgotten_in_the_order_in_which_they_expire_at_most_so_many
 
 
 def test_of_one_version_the_cancel_counts(table: Table) -> None:
-    put(table, FIRST)
+    put_keys(table, FIRST)
     fold(table, cancel(1))
     assert (everything(table), table.list_superseded(ALL)) == ({}, [FIRST])
 
 
 def test_the_greatest_of_a_name_is_found_by_any_of_its_keys(table: Table) -> None:
-    put(table, FIRST, SECOND, named_key(5, 1, b"other"))
+    put_keys(table, FIRST, SECOND, named_key(5, 1, b"other"))
     assert table.find_greatest([FIRST, SECOND, named_key(9, 9, b"nobody")]) == [SECOND, SECOND, None]
     fold(table, CANCEL)
     assert table.find_greatest([FIRST]) == [CANCEL[0]]
@@ -129,9 +129,9 @@ def test_the_greatest_of_a_name_is_found_by_any_of_its_keys(table: Table) -> Non
 
 def test_the_row_of_a_name_tells_what_waits(tmp_path: Path) -> None:
     table, row = rocks(tmp_path / "table"), named_entries.build_pointer_key(FIRST)
-    put(table, FIRST)
+    put_keys(table, FIRST)
     assert named_entries.waits(table.get(row) or b"") == FIRST
-    put(table, THIRD)
+    put_keys(table, THIRD)
     assert named_entries.waits(table.get(row) or b"") == THIRD
     fold(table, CANCEL)
     assert named_entries.waits(table.get(row) or b"") is None
@@ -139,28 +139,28 @@ def test_the_row_of_a_name_tells_what_waits(tmp_path: Path) -> None:
 
 
 def test_what_comes_after_a_cancel_counts(table: Table) -> None:
-    put(table, FIRST)
+    put_keys(table, FIRST)
     fold(table, CANCEL)
-    put(table, later := named_key(50, 5))
+    put_keys(table, later := named_key(50, 5))
     assert (due(table), table.waiting, table.list_superseded(ALL)) == ([later], 1, [FIRST, CANCEL[0]])
 
 
 def test_a_cancel_ends_the_version_that_it_names_and_no_later_one(table: Table) -> None:
     """What was fired leaves a tombstone: read back, it must not end a newer schedule."""
-    put(table, FIRST, THIRD)
+    put_keys(table, FIRST, THIRD)
     fold(table, cancel(1))
     assert (due(table), table.list_superseded(ALL)) == ([THIRD], [cancel(1)[0], FIRST])
 
 
 def test_names_do_not_know_each_other(table: Table) -> None:
     others = [named_key(5, 1, b"other"), named_key(6, 1, b"third", n=1)]
-    put(table, FIRST, *others)
+    put_keys(table, FIRST, *others)
     fold(table, CANCEL)
     assert (set(everything(table)), table.waiting) == (set(others), 2)
 
 
 def test_the_superseded_are_told_in_bounded_batches(table: Table) -> None:
-    put(table, *(named_key(100, version, b"%d" % name) for version in range(4) for name in range(5)))
+    put_keys(table, *(named_key(100, version, b"%d" % name) for version in range(4) for name in range(5)))
     ended = []
     while some := table.list_superseded(4):
         ended += some
@@ -173,7 +173,7 @@ def test_the_superseded_are_told_in_bounded_batches(table: Table) -> None:
 
 @pytest.mark.parametrize("read_back", [True, False], ids=["read back before", "read back after"])
 def test_what_was_delivered_counts_once(table: Table, read_back: bool) -> None:
-    put(table, FIRST, other := named_key(400, 1, b"other"))
+    put_keys(table, FIRST, other := named_key(400, 1, b"other"))
     batch = due(table, 300)
     if read_back:
         fold(table, (FIRST, None))
@@ -188,7 +188,7 @@ def test_what_was_delivered_counts_once(table: Table, read_back: bool) -> None:
 @pytest.mark.parametrize("newer", [[(SECOND, b"2")], [CANCEL], [(SECOND, b"2"), CANCEL]])
 def test_what_replaces_an_entry_while_it_is_delivered_stays(table: Table, newer: list[ChangelogRow], read_back: bool) -> None:
     """The null of what was delivered names its own key: it ends nothing that is newer."""
-    put(table, FIRST)
+    put_keys(table, FIRST)
     batch = due(table)
     fold(table, *newer)
     if read_back:
@@ -201,11 +201,11 @@ def test_what_replaces_an_entry_while_it_is_delivered_stays(table: Table, newer:
 
 def test_the_next_run_is_known_before_the_fold_tells_of_it(table: Table) -> None:
     """Or what replaced it meanwhile could be delivered, and it would come to life when that one has ended."""
-    put(table, FIRST)
+    put_keys(table, FIRST)
     again = entry_keys.make_key_due_at(FIRST, 900)
     table.delete_scanned_rows(due(table), [(again, b"again")])
     assert (due(table, 899), due(table), table.waiting) == ([], [again], 1)
-    put(table, SECOND)
+    put_keys(table, SECOND)
     assert (due(table), table.list_superseded(ALL)) == ([SECOND], [again])
     table.delete_rows([again])
     table.delete_scanned_rows(due(table))
@@ -213,12 +213,12 @@ def test_the_next_run_is_known_before_the_fold_tells_of_it(table: Table) -> None
     assert (raw(table), table.waiting) == ({}, 0), "it has ended already"
     fold(table, (again, None), (SECOND, None))
     assert (raw(table), table.waiting) == ({}, 0)
-    put(table, again)
+    put_keys(table, again)
     assert due(table) == [again], "the null was its end: what comes later is news"
 
 
 def test_a_run_that_is_due_already_is_found_at_once(table: Table) -> None:
-    put(table, FIRST, named_key(350, 1, b"other"))
+    put_keys(table, FIRST, named_key(350, 1, b"other"))
     batch, again = due(table), entry_keys.make_key_due_at(FIRST, 301)
     table.delete_scanned_rows(batch, [(again, b"")])
     assert (table.find_due_lanes(301), due(table)) == ([LANE], [again])
@@ -227,7 +227,7 @@ def test_a_run_that_is_due_already_is_found_at_once(table: Table) -> None:
 def test_a_run_is_not_reclaimed_with_what_was_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watermarks, "_RECLAIM_EVERY", 1)
     table = rocks(tmp_path / "table")
-    put(table, FIRST, named_key(350, 1, b"other"))
+    put_keys(table, FIRST, named_key(350, 1, b"other"))
     table.delete_scanned_rows(due(table), [(again := entry_keys.make_key_due_at(FIRST, 301), b"")])
     assert (due(table), table.waiting) == ([again], 1)
     table.close()
@@ -252,7 +252,7 @@ def test_the_rows_of_what_ended_are_reclaimed_and_no_others(tmp_path: Path, monk
 
 def test_a_table_on_disk_opens_with_the_same_names(tmp_path: Path) -> None:
     table = rocks(tmp_path / "table")
-    put(table, plain_key(5), FIRST, SECOND, named_key(7, 1, b"other"))
+    put_keys(table, plain_key(5), FIRST, SECOND, named_key(7, 1, b"other"))
     before = raw(table)
     table.close()
     table = rocks(tmp_path / "table")

@@ -24,7 +24,7 @@ def fold(table: Table, *rows: ChangelogRow) -> None:
     table.apply_records(rows, table.next_offset + len(rows), NOW_MS)
 
 
-def put(table: Table, *keys: bytes) -> None:
+def put_keys(table: Table, *keys: bytes) -> None:
     fold(table, *((key, str(entry_keys.read_source(key)).encode()) for key in keys))
 
 
@@ -44,7 +44,7 @@ def deliver(table: Table, now_ms: int = 1 << 60) -> list[bytes]:
 
 
 def test_only_the_earliest_letter_of_a_record_key_has_a_row_in_its_lane(table: Table) -> None:
-    put(table, FIRST, SECOND, THIRD)
+    put_keys(table, FIRST, SECOND, THIRD)
     assert heads(table) == due(table) == [FIRST]
     assert [key for _, key, _ in table.page_behind(b"", ALL)] == [SECOND, THIRD]
     assert (table.waiting, table.find_due_lanes(299), due(table, 299)) == (3, [], [])
@@ -52,12 +52,12 @@ def test_only_the_earliest_letter_of_a_record_key_has_a_row_in_its_lane(table: T
 
 def test_record_keys_do_not_wait_for_each_other(table: Table) -> None:
     other = ordered_key(50, 4, b"other")
-    put(table, FIRST, SECOND, other)
+    put_keys(table, FIRST, SECOND, other)
     assert due(table) == [other, FIRST]
 
 
 def test_the_next_letter_takes_the_place_of_the_one_that_was_delivered(table: Table) -> None:
-    put(table, FIRST, SECOND, THIRD)
+    put_keys(table, FIRST, SECOND, THIRD)
     assert [deliver(table, 300) for _ in range(4)] == [[FIRST], [SECOND], [THIRD], []]
     assert (table.waiting, table.list_lanes(), everything(table)) == (0, [], {})
 
@@ -65,23 +65,23 @@ def test_the_next_letter_takes_the_place_of_the_one_that_was_delivered(table: Ta
 def test_letters_of_one_record_key_may_wait_in_several_lanes(table: Table) -> None:
     """Rules send one to another topic than the next."""
     elsewhere = ordered_key(100, 2, n=1)
-    put(table, FIRST, elsewhere, THIRD)
+    put_keys(table, FIRST, elsewhere, THIRD)
     assert table.list_lanes() == [ORDERED]
     assert [deliver(table) for _ in range(3)] == [[FIRST], [elsewhere], [THIRD]]
 
 
 def test_an_earlier_letter_that_is_read_later_goes_first(table: Table) -> None:
     """Compaction leaves a letter that was put back where it was put last: after those that wait for it."""
-    put(table, THIRD)
-    put(table, SECOND)
-    put(table, FIRST)
+    put_keys(table, THIRD)
+    put_keys(table, SECOND)
+    put_keys(table, FIRST)
     assert (heads(table), table.waiting) == ([FIRST], 3)
     assert [deliver(table) for _ in range(3)] == [[FIRST], [SECOND], [THIRD]]
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["read back before", "read back after"])
 def test_deletes_that_are_read_back_count_once(table: Table, before: bool) -> None:
-    put(table, FIRST, SECOND, THIRD)
+    put_keys(table, FIRST, SECOND, THIRD)
     batch = due(table)
     if before:
         fold(table, *((key, None) for key in batch))
@@ -92,7 +92,7 @@ def test_deletes_that_are_read_back_count_once(table: Table, before: bool) -> No
 
 
 def test_what_is_put_back_keeps_its_place(table: Table) -> None:
-    put(table, FIRST, SECOND)
+    put_keys(table, FIRST, SECOND)
     (key,) = due(table)
     again = entry_keys.make_key_due_at(key, 5_000)
     table.delete_scanned_rows([key], [(again, b"again")])
@@ -104,7 +104,7 @@ def test_what_is_put_back_keeps_its_place(table: Table) -> None:
 
 @pytest.mark.parametrize("cut", [1, 2])
 def test_what_is_put_back_keeps_its_place_when_it_is_read_back_first(table: Table, cut: int) -> None:
-    put(table, FIRST, SECOND)
+    put_keys(table, FIRST, SECOND)
     (key,) = due(table)
     told = [(entry_keys.make_key_due_at(key, 5_000), b"again"), (key, None)]
     fold(table, *told[:cut])
@@ -117,7 +117,7 @@ def test_what_is_put_back_keeps_its_place_when_it_is_read_back_first(table: Tabl
 @pytest.mark.parametrize("times", [1, 2, 3, 4])
 def test_what_goes_to_and_fro_before_anything_is_folded_keeps_its_place(table: Table, way: str, times: int) -> None:
     """Put back, rescheduled to where it was, and put back once more: a null takes nothing out that came since."""
-    put(table, FIRST, SECOND)
+    put_keys(table, FIRST, SECOND)
     here, moves = FIRST, list[tuple[bytes, bytes]]()
     for n in range(times):
         there = TakenKeys(table).claim(entry_keys.make_key_due_at(FIRST, 300 if n % 2 else 5_000))
@@ -136,7 +136,7 @@ def test_what_goes_to_and_fro_before_anything_is_folded_keeps_its_place(table: T
 @pytest.mark.parametrize("read_back", [True, False])
 def test_of_what_left_before_its_null_was_read_nothing_stays(table: Table, read_back: bool) -> None:
     """Where a null was read before this worker knew of its own commit, or compaction removed it, the next one tells."""
-    put(table, FIRST, ordered_key(400, 9, b"other"))
+    put_keys(table, FIRST, ordered_key(400, 9, b"other"))
     if read_back:
         fold(table, (FIRST, None))
     table.delete_rows([FIRST])
@@ -147,7 +147,7 @@ def test_of_what_left_before_its_null_was_read_nothing_stays(table: Table, read_
 
 
 def test_what_was_read_back_before_it_was_known_ahead_may_be_put_again_by_anybody(table: Table) -> None:
-    put(table, FIRST)
+    put_keys(table, FIRST)
     later = entry_keys.make_key_due_at(FIRST, 5_000)
     fold(table, (later, b"later"))
     table.delete_scanned_rows([FIRST], [(later, b"later")])
@@ -160,7 +160,7 @@ def test_what_was_read_back_before_it_was_known_ahead_may_be_put_again_by_anybod
 @pytest.mark.parametrize("way", ["delete_scanned_rows", "delete_rows"])
 def test_what_is_put_back_and_sent_before_the_fold_tells_of_it_stays_gone(table: Table, way: str) -> None:
     """The fold tells in portions: the first of these says that it waits, and was read before the second was written."""
-    put(table, FIRST, SECOND)
+    put_keys(table, FIRST, SECOND)
     (key,) = due(table)
     again = entry_keys.make_key_due_at(key, 400)
     getattr(table, way)([key], [(again, b"again")])
@@ -169,19 +169,19 @@ def test_what_is_put_back_and_sent_before_the_fold_tells_of_it_stays_gone(table:
     assert (heads(table), table.waiting) == ([SECOND], 1)
     fold(table, (again, None))
     assert (heads(table), table.waiting) == ([SECOND], 1)
-    put(table, again)
+    put_keys(table, again)
     assert (heads(table), table.waiting) == ([again], 2), "the null was its end: what comes later is news"
 
 
 def test_one_that_waits_behind_another_can_be_dropped(table: Table) -> None:
-    put(table, FIRST, SECOND, THIRD)
+    put_keys(table, FIRST, SECOND, THIRD)
     fold(table, (SECOND, None))
     assert (set(everything(table)), table.waiting) == ({FIRST, THIRD}, 2)
     assert [deliver(table) for _ in range(3)] == [[FIRST], [THIRD], []]
 
 
 def test_a_null_of_another_due_time_drops_nothing(table: Table) -> None:
-    put(table, FIRST, SECOND)
+    put_keys(table, FIRST, SECOND)
     fold(table, *((entry_keys.make_key_due_at(key, 7), None) for key in (FIRST, SECOND)))
     assert (set(everything(table)), table.waiting) == ({FIRST, SECOND}, 2)
 
@@ -189,7 +189,7 @@ def test_a_null_of_another_due_time_drops_nothing(table: Table) -> None:
 @pytest.mark.parametrize("moved", [FIRST, SECOND], ids=["the head", "one behind it"])
 @pytest.mark.parametrize("at_once", [True, False], ids=["in one fold", "in two"])
 def test_an_entry_can_be_moved_to_another_due_time(table: Table, moved: bytes, at_once: bool) -> None:
-    put(table, FIRST, SECOND, THIRD)
+    put_keys(table, FIRST, SECOND, THIRD)
     there = entry_keys.make_key_due_at(moved, 900)
     told: list[ChangelogRow] = [(there, b"moved"), (moved, None)]
     if at_once:
@@ -217,7 +217,7 @@ def test_envelopes_of_all_are_found_by_key(table: Table) -> None:
 
 def test_pages_of_those_behind_go_on_after_a_cursor(table: Table) -> None:
     keys = [ordered_key(1_000 - n, n) for n in range(7)]
-    put(table, *keys)
+    put_keys(table, *keys)
     found, after = [], b""
     while rows := table.page_behind(after, 2):
         found += [key for _, key, _ in rows]
@@ -227,7 +227,7 @@ def test_pages_of_those_behind_go_on_after_a_cursor(table: Table) -> None:
 
 def test_a_successor_that_is_due_earlier_than_others_of_its_lane_is_found(table: Table) -> None:
     """It takes the head's place far below where the scan of the lane had got to."""
-    put(table, FIRST, SECOND, ordered_key(350, 9, b"other"))
+    put_keys(table, FIRST, SECOND, ordered_key(350, 9, b"other"))
     batch = due(table)
     table.delete_scanned_rows(batch)
     assert (table.find_due_lanes(100), due(table)) == ([ORDERED], [SECOND])
@@ -236,7 +236,7 @@ def test_a_successor_that_is_due_earlier_than_others_of_its_lane_is_found(table:
 def test_a_successor_is_not_reclaimed_with_what_was_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watermarks, "_RECLAIM_EVERY", 1)
     table = rocks(tmp_path / "table")
-    put(table, FIRST, SECOND, THIRD)
+    put_keys(table, FIRST, SECOND, THIRD)
     assert [deliver(table) for _ in range(4)] == [[FIRST], [SECOND], [THIRD], []]
     assert table.waiting == 0
     table.close()
@@ -247,16 +247,16 @@ def test_the_search_for_a_successor_does_not_step_over_those_that_went_before(
 ) -> None:
     table = rocks(tmp_path / "table")
     keys = [ordered_key(1_000 - n, n) for n in range(50)]
-    put(table, *keys)
+    put_keys(table, *keys)
     places = [place for place, _, _ in table.page_behind(b"", ALL)]
     starts: list[bytes] = []
     scan = table._db.scan
 
-    def watched(start: bytes, *rest: object) -> object:
+    def count_and_scan(start: bytes, *rest: object) -> object:
         starts.append(start)
         return scan(start, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(table._db, "scan", watched)
+    monkeypatch.setattr(table._db, "scan", count_and_scan)
     assert [deliver(table) for _ in keys] == [[key] for key in keys]
     starts = [start for start in starts if start[:1] == places[0][:1]]
     # Each begins where the one that goes would have waited: right before its successor.
@@ -266,7 +266,7 @@ def test_the_search_for_a_successor_does_not_step_over_those_that_went_before(
 
 def test_a_table_on_disk_opens_with_the_same_queues(tmp_path: Path) -> None:
     table = rocks(tmp_path / "table")
-    put(table, FIRST, SECOND, THIRD)
+    put_keys(table, FIRST, SECOND, THIRD)
     before = everything(table)
     table.close()
     table = rocks(tmp_path / "table")
@@ -280,7 +280,7 @@ def test_a_fold_that_was_cut_short_counts_exactly_when_it_is_told_again(
 ) -> None:
     """Queues are written entry by entry; the offset only when all are."""
     table = rocks(tmp_path / "table")
-    put(table, FIRST)
+    put_keys(table, FIRST)
     told: list[ChangelogRow] = [(SECOND, b"2"), (FIRST, None), (THIRD, b"3")]
     write, left = table._ordered._write, [1, 1]
 
@@ -387,7 +387,7 @@ def letter(key: bytes) -> tuple[bytes, int]:
     return entry_keys.order_of(key), entry_keys.read_source(key).offset
 
 
-def lived(path: Path | None, seed: int) -> None:
+def live_through(path: Path | None, seed: int) -> None:
     chance = random.Random(seed)
     service, taken, now_ms = Service(path), [], 0
     for offset in range(25):
@@ -412,9 +412,9 @@ def lived(path: Path | None, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(150))
 def test_every_letter_is_delivered_once_and_in_its_order_whoever_dies(seed: int) -> None:
-    lived(None, seed)
+    live_through(None, seed)
 
 
 @pytest.mark.parametrize("seed", range(15))
 def test_the_same_on_disk(tmp_path: Path, seed: int) -> None:
-    lived(tmp_path, seed)
+    live_through(tmp_path, seed)

@@ -172,7 +172,7 @@ def entry(log: Log, key: bytes | None, value: bytes | None, *headers: Header, **
     return Entry(changed.get("to", log.topic), key, value, list(headers), changed.get("timestamp_ms"), "team")
 
 
-def committed(writer: Writer, *entries: Entry) -> None:
+def commit_writer(writer: Writer, *entries: Entry) -> None:
     writer.begin()
     writer.publish(entries, NOW_MS)
     writer.commit()
@@ -188,7 +188,7 @@ def test_what_is_committed_is_seen(log: Log, writer: Writer) -> None:
 
 
 def test_what_has_a_partition_of_its_own_goes_there_and_the_rest_where_its_key_decides(log: Log, writer: Writer) -> None:
-    committed(writer, entry(log, b"k", b"by its key"))
+    commit_writer(writer, entry(log, b"k", b"by its key"))
     (by_key,) = {seen.partition for seen in log.seen()}
     others = [n for n in range(PARTITIONS) if n != by_key]
     writer.begin()
@@ -201,7 +201,7 @@ def test_what_has_a_partition_of_its_own_goes_there_and_the_rest_where_its_key_d
 
 
 def test_a_partition_that_is_not_there_undoes_the_transaction_and_a_rehearsal_names_it(log: Log, writer: Writer) -> None:
-    committed(writer, entry(log, b"k", b"before"))
+    commit_writer(writer, entry(log, b"k", b"before"))
     records, partitions = [entry(log, b"k", b"good"), entry(log, b"k", b"bad")], [-1, PARTITIONS + 7]
     # It is spent where it undoes at once what brokers did not begin yet, since they still completed the one before.
     with pytest.raises((TransactionAborted, ProducerSpent)):
@@ -209,7 +209,7 @@ def test_a_partition_that_is_not_there_undoes_the_transaction_and_a_rehearsal_na
         writer.publish(records, NOW_MS, partitions)
         writer.commit()
     assert list(writer.rehearse_entries(records, NOW_MS, partitions)) == [1]
-    committed(writer, entry(log, b"k", b"after"))
+    commit_writer(writer, entry(log, b"k", b"after"))
     assert sorted(seen.value or b"" for seen in log.seen()) == [b"after", b"before"]
 
 
@@ -217,7 +217,7 @@ def test_what_is_aborted_is_not_seen_and_the_next_transaction_is(log: Log, write
     writer.begin()
     writer.publish([entry(log, b"k", b"undone")], NOW_MS)
     writer.abort()
-    committed(writer, entry(log, b"k", b"done"))
+    commit_writer(writer, entry(log, b"k", b"done"))
     assert [seen.value for seen in log.seen()] == [b"done"]
 
 
@@ -227,7 +227,7 @@ def test_what_a_former_producer_left_open_is_undone_by_the_next(log: Log, writer
     writer.write(log.topic, 1, [{"key": b"k", "value": None}])
     successor = log.writer("a")
     successor.open()
-    committed(successor, entry(log, b"k", b"done"))
+    commit_writer(successor, entry(log, b"k", b"done"))
     assert [seen.value for seen in log.seen()] == [b"done"]
 
 
@@ -236,12 +236,12 @@ def test_a_renewed_client_undoes_what_was_under_way_and_goes_on(log: Log, writer
     writer.publish([entry(log, b"k", b"left")], NOW_MS)
     writer.write(log.topic, 1, [{"key": b"k", "value": None}])
     writer.renew_client()
-    committed(writer, entry(log, b"k", b"done"))
+    commit_writer(writer, entry(log, b"k", b"done"))
     assert [seen.value for seen in log.seen()] == [b"done"]
 
 
 def test_a_fenced_producer_writes_nothing_more(log: Log, writer: Writer) -> None:
-    committed(writer, entry(log, b"k", b"before"))
+    commit_writer(writer, entry(log, b"k", b"before"))
     log.writer("a").open()
     writer.begin()
     writer.publish([entry(log, b"k", b"after")], NOW_MS)
@@ -263,13 +263,13 @@ def test_a_producer_fenced_within_a_transaction_commits_nothing(log: Log, writer
 
 def test_another_id_fences_nobody(log: Log, writer: Writer) -> None:
     log.writer("b").open()
-    committed(writer, entry(log, b"k", b"v"))
+    commit_writer(writer, entry(log, b"k", b"v"))
     assert [seen.value for seen in log.seen()] == [b"v"]
 
 
 def test_null_and_empty_are_kept_apart(log: Log, writer: Writer) -> None:
     pairs = [(b"", b""), (b"", None), (b"k", None), (b"k", b""), (None, b""), (None, None), (b"\xff\xfe\0", b"\xff\0")]
-    committed(writer, *(entry(log, key, value) for key, value in pairs))
+    commit_writer(writer, *(entry(log, key, value) for key, value in pairs))
     assert sorted(map(repr, [(seen.key, seen.value) for seen in log.seen()])) == sorted(map(repr, pairs))
 
 
@@ -286,13 +286,13 @@ def test_headers_keep_order_duplicates_nulls_and_empty_names(log: Log, writer: W
         ("b", b"1"), ("a", b"2"), ("b", b"3"), ("", b"empty name"), ("none", None), ("empty", b""),
         ("", None), ("c\r\nd", b"\r\n"), ("naïve-☃", b"\xff\0"), ("b", b"1"),
     ]  # fmt: skip
-    committed(writer, entry(log, b"k", b"v", *headers))
+    commit_writer(writer, entry(log, b"k", b"v", *headers))
     assert log.seen()[0].headers == headers
 
 
 def test_keys_choose_partitions_as_java_does(log: Log, writer: Writer) -> None:
     keys = [b"", b"a", b"ab", b"abc", b"abcd", b"abcde", b"\xff\0", b"order-42", "ключ".encode(), b"x" * 1_001]
-    committed(writer, *(entry(log, key, b"") for key in keys))
+    commit_writer(writer, *(entry(log, key, b"") for key in keys))
     chosen = {seen.key: seen.partition for seen in log.seen()}
     assert chosen == {key: (murmur2(key) & 0x7FFFFFFF) % PARTITIONS for key in keys}
 
@@ -315,7 +315,7 @@ def test_murmur2_is_that_of_the_java_client(key: bytes, hashed: int) -> None:
 
 def test_one_key_keeps_its_order(log: Log, writer: Writer) -> None:
     for start in (0, 500):
-        committed(writer, *(entry(log, b"k", b"%d" % n) for n in range(start, start + 500)))
+        commit_writer(writer, *(entry(log, b"k", b"%d" % n) for n in range(start, start + 500)))
     assert [seen.value for seen in log.seen()] == [b"%d" % n for n in range(1_000)]
 
 
@@ -327,7 +327,7 @@ def test_one_key_keeps_its_order(log: Log, writer: Writer) -> None:
 def test_timestamps_are_kept_but_never_from_the_future(
     log: Log, writer: Writer, stamp_ms: int | None, expected_ms: int
 ) -> None:
-    committed(writer, entry(log, b"k", b"v", timestamp_ms=stamp_ms))
+    commit_writer(writer, entry(log, b"k", b"v", timestamp_ms=stamp_ms))
     assert log.seen()[0].timestamp_ms == expected_ms
 
 
@@ -363,8 +363,8 @@ def test_positions_of_a_fenced_producer_are_refused(log: Log, writer: Writer) ->
 
 
 def test_a_transaction_with_nothing_in_it_commits(log: Log, writer: Writer) -> None:
-    committed(writer)
-    committed(writer)
+    commit_writer(writer)
+    commit_writer(writer)
     assert log.seen() == []
 
 
@@ -376,16 +376,16 @@ def test_a_forbidden_topic_undoes_all_once_the_coordinator_has_taken_anything(lo
         writer.publish([bad(log, "forbidden")], NOW_MS)
         assert writer.await_arrival(60.0)
         writer.commit()
-    committed(writer, entry(log, b"k", b"next"))
+    commit_writer(writer, entry(log, b"k", b"next"))
     assert [seen.value for seen in log.seen()] == [b"next"]
 
 
 @pytest.mark.parametrize("refused", ["unknown topic", "too large", "no key", "too old"])
 def test_one_refused_record_undoes_all_and_the_next_transaction_works(log: Log, writer: Writer, refused: str) -> None:
     with pytest.raises(TransactionAborted):
-        committed(writer, entry(log, b"k", b"good"), bad(log, refused), entry(log, b"k", b"good too"))
+        commit_writer(writer, entry(log, b"k", b"good"), bad(log, refused), entry(log, b"k", b"good too"))
     assert log.seen() == []
-    committed(writer, entry(log, b"k", b"next"))
+    commit_writer(writer, entry(log, b"k", b"next"))
     assert [seen.value for seen in log.seen()] == [b"next"]
 
 
@@ -406,7 +406,7 @@ def test_a_rehearsal_says_who_is_refused_and_leaves_nothing(
     told = writer.rehearse_entries(sent, NOW_MS, None, anchor(log))
     assert list(told) == [1]
     assert told[1].code() in codes
-    committed(writer, entry(log, b"k", b"next"))
+    commit_writer(writer, entry(log, b"k", b"next"))
     assert [seen.value for seen in log.seen()] == [b"next"]
 
 
@@ -414,7 +414,7 @@ def test_a_rehearsal_names_the_topics_for_which_transactions_are_refused_whole(l
     sent = [entry(log, b"k", b"good"), *(bad(log, why) for why in ("forbidden", "forbidden", "too large", "unknown topic"))]
     told = writer.rehearse_entries(sent, NOW_MS, None, anchor(log))
     assert {sent[n].destination for n in told} == {each.destination for each in sent[1:]}
-    committed(writer, sent[0])
+    commit_writer(writer, sent[0])
     assert [seen.value for seen in log.seen()] == [b"good"]
 
 
@@ -428,9 +428,9 @@ def test_a_record_is_too_large_by_one_byte(log: Log, writer: Writer, key: bytes 
     spare = NARROW_BYTES - measure_batch(entry(log, key, b"x" * 1_000, *headers, to=log.narrow)) + 1_000
     fits, larger = (entry(log, key, b"x" * size, *headers, to=log.narrow) for size in (spare, spare + 1))
     assert [measure_batch(e) for e in (fits, larger)] == [NARROW_BYTES, NARROW_BYTES + 1]
-    committed(writer, fits)
+    commit_writer(writer, fits)
     with pytest.raises(TransactionAborted):
-        committed(writer, larger)
+        commit_writer(writer, larger)
     assert [seen.value for seen in log.seen(log.narrow)] == [fits.value]
 
 
@@ -450,7 +450,7 @@ def test_a_rehearsal_singles_out_who_is_refused_for_what_it_is(
     """The answer to a real client names the whole batch where one of its records is to blame."""
     sent = [bad(log, refused) if n in places else entry(log, b"k%d" % (n % 3), b"good", to=log.strict) for n in range(40)]
     assert set(writer.rehearse_entries(sent, NOW_MS, None, anchor(log))) == places
-    committed(writer, *(each for n, each in enumerate(sent) if n not in places))
+    commit_writer(writer, *(each for n, each in enumerate(sent) if n not in places))
     assert len(log.seen(log.strict)) == 40 - len(places)
 
 
@@ -471,7 +471,7 @@ def test_what_is_told_to_fit_compressed_is_taken_compressed_and_what_is_larger_i
     compressing.open()
     larger = entry(log, b"k", digits, to=log.narrow)
     assert set(compressing.rehearse_entries([largest, larger], NOW_MS)) == {1}
-    committed(compressing, largest, entry(log, b"k", b"small", to=log.narrow))
+    commit_writer(compressing, largest, entry(log, b"k", b"small", to=log.narrow))
     assert [seen.value for seen in log.seen(log.narrow)] == [largest.value, b"small"]
 
 
@@ -551,7 +551,7 @@ class TestFaultsInMemory:
             commit(Fault.DOUBT_OPEN)
         other = log.writer("b")
         other.open()
-        committed(other, entry(log, b"k", b"behind"))
+        commit_writer(other, entry(log, b"k", b"behind"))
         assert log.seen() == []
         log.writer("a").open()
         assert ([seen.value for seen in log.seen()], log.position()) == ([b"behind"], None)
@@ -562,7 +562,7 @@ class TestFaultsInMemory:
         writer.open()
         log.log.faults.append(fault)
         with pytest.raises(CommitInDoubt):
-            committed(writer, entry(log, b"k", b"v"))
+            commit_writer(writer, entry(log, b"k", b"v"))
         for call in (writer.begin, writer.commit, writer.abort):
             with pytest.raises(CommitInDoubt):
                 call()
@@ -571,5 +571,5 @@ class TestFaultsInMemory:
         writer = log.writer("a")
         writer.open()
         for _ in range(2):
-            committed(writer, entry(log, b"k", b"v"), entry(log, b"k", b"v"))
+            commit_writer(writer, entry(log, b"k", b"v"), entry(log, b"k", b"v"))
         assert [record.offset() for record in log.log.read(log.topic)] == [0, 1, 3, 4]

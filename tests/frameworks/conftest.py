@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from retry.kafka.local_broker import LocalBroker
-from tests.fixtures.capture.running import Root, classpath, compiled
+from tests.fixtures.capture.running import Root, classpath, compile_java
 from tests.support.attached import Attached, Topics
 from tests.support.tools import missing
 
@@ -31,8 +31,8 @@ def attach(tmp_path: Path) -> Iterator[Attach]:
             attached.deployment.close()
 
 
-def built(source: Path, name: str, roots: Sequence[Root], folder: Path) -> str:
+def build_class_path(source: Path, name: str, roots: Sequence[Root], folder: Path) -> str:
     """A class path of a Java file, compiled into a folder, and of what Maven has that it needs; see `classpath`."""
     if shutil.which("javac") is None:
         missing("no javac; install a JDK, 17 or later")
-    return compiled(str(source), classpath(name, roots), folder)
+    return compile_java(str(source), classpath(name, roots), folder)

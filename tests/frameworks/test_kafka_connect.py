@@ -8,7 +8,7 @@ import pytest
 
 from tests.fixtures.capture import connect
 from tests.fixtures.capture.running import jvm
-from tests.frameworks.conftest import Attach, built
+from tests.frameworks.conftest import Attach, build_class_path
 from tests.support.attached import ORDERS, Attached, Topics
 
 pytestmark = pytest.mark.release
@@ -27,7 +27,7 @@ def test_records_that_a_sink_reports_come_back_and_what_cannot_be_converted_park
     attached = attach("attach-connect.md", Topics("warehouse", "warehouse.DLT", "warehouse.retry"))
     orders = {key: b'{"sold":"%s"}' % key.encode() for key in ORDERS}
     attached.send(orders | {"broken": b"not JSON"})
-    jars = built(Path(__file__).with_name("FolderSink.java"), "connect", connect.JARS, attached.folder)
+    jars = build_class_path(Path(__file__).with_name("FolderSink.java"), "connect", connect.JARS, attached.folder)
     with jvm(jars, attached.folder, connect.MAIN, *_properties(attached)):
         attached.await_letters(len(ORDERS) + 1)
         found = attached.discovered()

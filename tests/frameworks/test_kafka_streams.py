@@ -8,7 +8,7 @@ import pytest
 
 from tests.fixtures.capture import streams
 from tests.fixtures.capture.running import jvm
-from tests.frameworks.conftest import Attach, built
+from tests.frameworks.conftest import Attach, build_class_path
 from tests.support.attached import ORDERS, Attached, Topics
 
 pytestmark = pytest.mark.release
@@ -26,7 +26,9 @@ def test_records_that_a_processor_throws_at_come_back_and_what_cannot_be_deseria
     attached = attach("attach-streams.md", Topics("orders", "orders-app.DLT", "orders-app.retry"))
     orders = {key: n.to_bytes(4) for n, key in enumerate(ORDERS)}
     attached.send(orders | {"wrong": b"ten"})
-    jars = built(attached.with_snippets(Path(__file__).with_name("OrdersStreams.java")), "streams", streams.JARS, attached.folder)
+    jars = build_class_path(
+        attached.with_snippets(Path(__file__).with_name("OrdersStreams.java")), "streams", streams.JARS, attached.folder
+    )
     with jvm(jars, attached.folder, "com.example.OrdersStreams", _properties(attached)):
         attached.await_letters(len(ORDERS) + 1)
         attached.await_committed(GROUP, attached.topics.orders)

@@ -26,7 +26,7 @@ SOURCE = Path(__file__).with_name("go_scheduler")
 _END_S, _BUILD_S = 30.0, 280.0
 
 
-def built(folder: Path) -> Path:
+def build_go_scheduler(folder: Path) -> Path:
     """The Go scheduler, compiled; its module and librdkafka are of its own go.mod."""
     if shutil.which("go") is None or shutil.which("gcc") is None:
         missing("no Go, or no C compiler for its client")
@@ -55,7 +55,7 @@ def keys(records: list[Record]) -> set[bytes | None]:
 
 
 def test_schedules_of_the_go_scheduler_are_sent_once_whoever_has_them(scheduling: Schedulings, tmp_path: Path) -> None:
-    s, program = scheduling(3), built(tmp_path)
+    s, program = scheduling(3), build_go_scheduler(tmp_path)
     migration, group, began_s = Migration(s), f"{s.id}.go", now_s()
     names = {due_s: [b"after-%d-%d" % (due_s, n) for n in range(4)] for due_s in (15, 75, 150)}
     for due_s, ids in names.items():

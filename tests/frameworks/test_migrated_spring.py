@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Deploy
 from tests.fixtures.capture.running import jvm
-from tests.frameworks.conftest import built
+from tests.frameworks.conftest import build_class_path
 from tests.frameworks.test_spring_kafka import JARS
 from tests.support.deployment import Deployment, await_that
 from tests.support.letters import Sender
@@ -23,7 +23,7 @@ DELAY_MS = 60_000
 ORDERS = [f"order-{n}" for n in range(6)]
 
 
-def told(deployment: Deployment, *arguments: str) -> dict[str, Any]:
+def run_migration(deployment: Deployment, *arguments: str) -> dict[str, Any]:
     ended = deployment.command(*arguments, "--json")
     assert ended.returncode == 0, ended.stderr + ended.stdout
     found: dict[str, Any] = json.loads(ended.stdout)
@@ -41,14 +41,14 @@ def test_orders_that_wait_in_springs_retry_topic_move_here_and_one_of_them_back(
             f"retry_to: {retry}", f"retry_to: origin, allowed_targets: [{orders}, {waiting}, {deployment.parked}]"
         )
     )
-    jars = built(Path(__file__).with_name("RetryTopicsSpring.java"), "spring-boot", JARS, tmp_path)
+    jars = build_class_path(Path(__file__).with_name("RetryTopicsSpring.java"), "spring-boot", JARS, tmp_path)
     (tmp_path / "application.properties").write_text(
         f"orders={orders}\ngroup={group}\ndelay={DELAY_MS}\nspring.kafka.bootstrap-servers={deployment.bootstrap_servers}\n"
         "spring.kafka.consumer.auto-offset-reset=earliest\nspring.kafka.consumer.isolation-level=read_committed\n"
         "spring.kafka.producer.key-serializer=org.apache.kafka.common.serialization.StringSerializer\n"
     )
 
-    def of(topic: str) -> list[Record]:
+    def read_committed(topic: str) -> list[Record]:
         return read(deployment.bootstrap_servers, [topic], COMMITTED)
 
     with jvm(jars, tmp_path, "com.example.RetryTopicsSpring"):
@@ -56,20 +56,20 @@ def test_orders_that_wait_in_springs_retry_topic_move_here_and_one_of_them_back(
         for key in ORDERS:
             sender.send(orders, key.encode(), b"two of " + key.encode())
         sender.finish()
-        await_that("all wait for their first retry", lambda: len(of(waiting)) == len(ORDERS))
+        await_that("all wait for their first retry", lambda: len(read_committed(waiting)) == len(ORDERS))
     due = {
         (record.key or b"").decode(): int.from_bytes(dict(record.headers)["retry_topic-backoff-timestamp"] or b"", "big")
-        for record in of(waiting)
+        for record in read_committed(waiting)
     }
     # Spring has a group for each retry topic. It has read nothing there yet, and so committed nothing.
-    moved = told(
+    moved = run_migration(
         deployment, "migrate", "spring-retry-topics", "--from", waiting, "--to", target, "--group", f"{group}-retry-{DELAY_MS}",
         "--yes",
     )  # fmt: skip
     assert (moved["moved"], moved["other_times"], moved["after"]) == (len(ORDERS), 0, {waiting: 0})
     worker = deployment.worker().start().await_ready()
     await_that("all wait here", lambda: worker.metric("retry_entries_waiting") == len(ORDERS))
-    back = told(deployment, "act", "redirect", f"key:{ORDERS[0]}", "--to", waiting, "--yes", "--wait", "2m")
+    back = run_migration(deployment, "act", "redirect", f"key:{ORDERS[0]}", "--to", waiting, "--yes", "--wait", "2m")
     assert back["done"] == 1
     (tmp_path / "storehouse").mkdir()
     with jvm(jars, tmp_path, "com.example.RetryTopicsSpring"):
@@ -78,13 +78,13 @@ def test_orders_that_wait_in_springs_retry_topic_move_here_and_one_of_them_back(
             return {file.name: file.read_text().splitlines() for file in tmp_path.glob("storehouse/*")}
 
         await_that("each order is processed", lambda: stored().keys() == set(ORDERS))
-        retried = {(record.key or b"").decode(): record for record in of(orders) if record.header("retry-attempt")}
+        retried = {(record.key or b"").decode(): record for record in read_committed(orders) if record.header("retry-attempt")}
         assert retried.keys() == set(ORDERS[1:])
         assert {key: int(record.header("retry-due-ms")) for key, record in retried.items()} == {key: due[key] for key in retried}
         assert {record.header("retry-attempt") for record in retried.values()} == {"1"}
         # The one that was given back was read from its retry topic, by the offset of Spring's group.
         asked = ("migrate", "spring-retry-topics", "--from", waiting, "--to", target)
         nothing = {waiting: {"group": f"{group}-retry-{DELAY_MS}", "records": 0}}
-        await_that("nothing waits there", lambda: told(deployment, *asked)["before"] == nothing)
+        await_that("nothing waits there", lambda: run_migration(deployment, *asked)["before"] == nothing)
         assert stored() == {key: [f"two of {key}"] for key in ORDERS}
     worker.terminate()

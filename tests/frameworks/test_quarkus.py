@@ -25,7 +25,7 @@ def test_orders_at_which_a_method_throws_come_back_and_invalid_ones_park(attach:
     attached = attach("attach-quarkus.md", Topics("orders", "orders.DLT", "orders.retry"))
     orders = {key: f"two of {key}".encode() for key in ORDERS}
     attached.send(orders | {"wrong": b"invalid"})
-    with jvm(_built(attached), attached.folder, "io.quarkus.bootstrap.runner.QuarkusEntryPoint"):
+    with jvm(build_application_jar(attached), attached.folder, "io.quarkus.bootstrap.runner.QuarkusEntryPoint"):
         attached.await_letters(len(ORDERS) + 1)
         attached.await_committed(GROUP, attached.topics.orders)
         found = attached.discovered()
@@ -37,7 +37,7 @@ def test_orders_at_which_a_method_throws_come_back_and_invalid_ones_park(attach:
         attached.await_committed(GROUP, attached.topics.retries)
 
 
-def _built(attached: Attached) -> str:
+def build_application_jar(attached: Attached) -> str:
     """The jar that starts the application, whose settings are those of the page."""
     project = attached.folder / "project"
     sources, resources = project / "src" / "main" / "java", project / "src" / "main" / "resources"

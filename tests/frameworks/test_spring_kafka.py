@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.capture.running import Root, jvm
-from tests.frameworks.conftest import Attach, built
+from tests.frameworks.conftest import Attach, build_class_path
 from tests.support.attached import ORDERS, Topics
 
 pytestmark = pytest.mark.release
@@ -21,7 +21,9 @@ def test_orders_that_a_listener_throws_at_come_back_and_invalid_ones_park(attach
     attached.deployment.create({"returns": (3, {}), "returns-dlt": (3, {})})
     orders = {key: f"two of {key}".encode() for key in ORDERS}
     attached.send(orders | {"wrong": b"invalid"})
-    jars = built(attached.with_snippets(Path(__file__).with_name("OrdersSpring.java")), "spring-boot", JARS, attached.folder)
+    jars = build_class_path(
+        attached.with_snippets(Path(__file__).with_name("OrdersSpring.java")), "spring-boot", JARS, attached.folder
+    )
     # Spring Boot reads this file of its working directory.
     servers = f"spring.kafka.bootstrap-servers={attached.bootstrap_servers}\n"
     (attached.folder / "application.properties").write_text(servers + attached.snippet("properties"))

@@ -11,7 +11,7 @@ import pytest
 from retry.kafka.local_broker import HOST, LocalBroker
 from tests.fixtures.capture.running import classpath
 from tests.support.attached import undo
-from tests.support.checker import verified
+from tests.support.checker import verify_deployment
 from tests.support.deployment import APPEND_TIME, Deployment
 from tests.support.letters import Headers, Sender
 from tests.support.mirrored import JARS, Mirror, snippet
@@ -54,13 +54,13 @@ class Clusters:
     def await_seen(self, count: int) -> None:
         """Wait until so many retries are on A, and mend meanwhile."""
 
-        def seen() -> bool:
+        def has_seen_all() -> bool:
             self.there.mend()
             self.back.mend()
             self.came.read(1.0)
             return len(self.came.seen) >= count
 
-        await_that(f"{count} came back to A", seen, _BACK_S)
+        await_that(f"{count} came back to A", has_seen_all, _BACK_S)
 
     def fail(self) -> None:
         """Whatever can be away is so, while letters are copied both ways; then the link is slow."""
@@ -113,12 +113,12 @@ def test_each_letter_of_a_comes_back_once_whatever_is_away_between(clusters: Clu
     letters = len(sender.finish())
     clusters.await_seen(letters)
     # What is on one cluster is on the other, in its order: nothing lost, twice or changed; letters keep their times.
-    assert _of(a, DEAD_LETTERS, times=True) == _of(b, DEAD_LETTERS, times=True)
-    assert _of(a, RETRIES) == _of(b, RETRIES)
+    assert read_seen(a, DEAD_LETTERS, times=True) == read_seen(b, DEAD_LETTERS, times=True)
+    assert read_seen(a, RETRIES) == read_seen(b, RETRIES)
     found = read(a, [RETRIES], COMMITTED)
     assert sorted(int(record.value or b"") for record in found) == list(range(letters))
     assert all([header for header in record.headers if not header[0].startswith("retry-")] == list(HEADERS) for record in found)
-    assert verified(service)["findings"] == {}
+    assert verify_deployment(service)["findings"] == {}
     service.worker().terminate()
 
 
@@ -130,7 +130,7 @@ def _send_until(over: threading.Event, sender: Sender) -> None:
         n += _ROUND
 
 
-def _of(bootstrap_servers: str, topic: str, *, times: bool = False) -> Sequence[object]:
+def read_seen(bootstrap_servers: str, topic: str, *, times: bool = False) -> Sequence[object]:
     """What consumers see in a topic, by partition and in order; without offsets, since ends of transactions take some, too."""
     found = read(bootstrap_servers, [topic], COMMITTED)
     ordered = sorted(found, key=lambda record: (record.partition, record.offset))

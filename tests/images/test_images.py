@@ -57,7 +57,7 @@ for folder, folders, names in os.walk("/"):
 """
 
 
-def built() -> list[Built]:
+def read_built_images() -> list[Built]:
     """The images that are there."""
     listed = IMAGES / "images.json"
     if not listed.exists():
@@ -66,7 +66,7 @@ def built() -> list[Built]:
 
 
 def image(target: str, architecture: str = NATIVE) -> str:
-    found = [each.name for each in built() if (each.target, each.architecture) == (target, architecture)]
+    found = [each.name for each in read_built_images() if (each.target, each.architecture) == (target, architecture)]
     return found[0] if found else missing(f"no image {target} for {architecture}; `make images` builds it")
 
 
@@ -165,7 +165,7 @@ def test_an_image_of_either_architecture_has_what_it_needs_and_no_more(volume: P
 
 
 def test_the_list_beside_an_image_has_all_that_is_in_it_and_nothing_else(volume: Path) -> None:
-    for each in built():
+    for each in read_built_images():
         file = IMAGES / each.components
         assert flaws(file) == "" and (IMAGES / each.archive).exists()
         assert components_of(IMAGES, each.target, each.architecture) == file.read_bytes(), f"{file.name} is of another image"
@@ -188,13 +188,13 @@ def assert_has(printed: subprocess.CompletedProcess[str], told: list[str], of: B
 
 
 def test_debian_mends_every_package_of_the_images_for_every_use() -> None:
-    for each in built():
+    for each in read_built_images():
         system, *listed = json.loads((IMAGES / each.components).read_text())["components"]
         assert lacking(listed, *kept(IMAGES, system["version"])) == [], each.name
 
 
 def test_images_say_who_they_are_and_pages_how_large() -> None:
-    page, images = PAGE.read_text(), built()
+    page, images = PAGE.read_text(), read_built_images()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([\d.]+ [MG]B) \| (\d+) MB \|", page, re.MULTILINE)
     told = {(target, architecture): (_megabytes(unpacked), float(pulled)) for target, architecture, unpacked, pulled in rows}
     for each in images:

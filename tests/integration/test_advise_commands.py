@@ -57,9 +57,9 @@ def report(folder: Path) -> dict:
 
 
 @pytest.fixture(scope="module")
-def advised(folder: Path) -> dict:
+def advised_report(folder: Path) -> dict:
     new = folder / "advised.yaml"
-    return json.loads(_run("analytics", "advise", *_asked(folder), "--write", str(new), "--json").stdout) | {"file": new}
+    return json.loads(_run("analytics", "advise", *data_options(folder), "--write", str(new), "--json").stdout) | {"file": new}
 
 
 def test_the_report_counts_what_is_true(report: dict, truth: Events) -> None:
@@ -140,9 +140,9 @@ def test_of_each_frequent_failure_there_are_letters_to_look_at_and_the_command_t
 
 def test_what_changed_stands_beside_a_report_of_the_period_before(folder: Path, truth: Events) -> None:
     since_ms = START_MS + 17 * DAY_MS
-    found = json.loads(_run("analytics", "report", *_of(folder, since_ms, truth.until_ms)).stdout)
+    found = json.loads(_run("analytics", "report", *period_options(folder, since_ms, truth.until_ms)).stdout)
     before_ms = 2 * since_ms - truth.until_ms
-    before = json.loads(_run("analytics", "report", *_of(folder, before_ms, since_ms)).stdout)
+    before = json.loads(_run("analytics", "report", *period_options(folder, before_ms, since_ms)).stdout)
     assert found["before"] == before["period"]
     assert before["period"]["until_ms"] == since_ms
     for report, suffix in ((found, ""), (before, "_before")):
@@ -155,12 +155,12 @@ def test_what_changed_stands_beside_a_report_of_the_period_before(folder: Path, 
     assert {tuple(row["policy_changes"]) for row in found["changed"]} == {()}
     assert len(found["changed"]) == len(KINDS)
     page = folder / "changed.html"
-    _run("analytics", "report", *_of(folder, since_ms, truth.until_ms), "--html", str(page))
+    _run("analytics", "report", *period_options(folder, since_ms, truth.until_ms), "--html", str(page))
     assert "What changed against the period before?" in page.read_text()
 
 
 def test_advice_of_the_older_letters_is_tried_on_the_newer_ones(folder: Path, truth: Events) -> None:
-    found = json.loads(_run("analytics", "advise", *_asked(folder), "--backtest", "--json").stdout)
+    found = json.loads(_run("analytics", "advise", *data_options(folder), "--backtest", "--json").stdout)
     cut_ms = found["period"]["cut_ms"]
     newer = [row for row in truth.letters if row["first_failed_ms"] >= cut_ms]
     tried = found["all"]
@@ -171,7 +171,7 @@ def test_advice_of_the_older_letters_is_tried_on_the_newer_ones(folder: Path, tr
     assert tried["left_out"] > 0.3 * tried["retries"]
     assert tried["kept_high"] >= 0.99
     assert {row["team"] for row in found["kinds"]} >= {"billing"}
-    said = _run("analytics", "advise", *_asked(folder), "--backtest").stdout.splitlines()
+    said = _run("analytics", "advise", *data_options(folder), "--backtest").stdout.splitlines()
     assert said[0].startswith(f"advice of {found['fitted']:,} letters until ")
     assert len(said) == 2 + len(found["kinds"]) + bool(found["delays"])
 
@@ -200,10 +200,10 @@ def test_actions_are_the_largest_of_the_advice_with_their_cost(report: dict, fol
     assert report["about"] | {"version": ""} == about
 
 
-def test_advice_has_fewer_retries_and_keeps_the_recoveries_of_the_truth(advised: dict) -> None:
+def test_advice_has_fewer_retries_and_keeps_the_recoveries_of_the_truth(advised_report: dict) -> None:
     chances = {(kind.team, kind.exception): _chances(kind) for kind in KINDS}
     before, after, recovers, kept = 0.0, 0.0, 0.0, 0.0
-    for row in advised["advice"]:
+    for row in advised_report["advice"]:
         left = compute_survival(chances[row["team"], row["exception"]])
         before, after = before + sum(left[:-1]), after + sum(left[: row["attempts"]])
         recovers, kept = recovers + 1 - left[-1], kept + 1 - left[row["attempts"]]
@@ -212,16 +212,16 @@ def test_advice_has_fewer_retries_and_keeps_the_recoveries_of_the_truth(advised:
     assert after < 0.7 * before
 
 
-def test_the_file_that_advise_writes_is_accepted_and_does_what_it_says(advised: dict, folder: Path) -> None:
-    file = str(advised["file"])
+def test_the_file_that_advise_writes_is_accepted_and_does_what_it_says(advised_report: dict, folder: Path) -> None:
+    file = str(advised_report["file"])
     assert _run("policies", "check", file).stdout == f"{file}: 3 teams, 3 topics: OK\n"
-    added = [line[1:] for line in advised["diff"] if line.startswith("+") and not line.startswith("+++")]
-    assert added == [line for line in advised["file"].read_text().splitlines() if line not in POLICIES.splitlines()]
-    assert "# payments" in advised["file"].read_text()
-    found = json.loads(_run("analytics", "what-if", file, *_asked(folder), "--json").stdout)
+    added = [line[1:] for line in advised_report["diff"] if line.startswith("+") and not line.startswith("+++")]
+    assert added == [line for line in advised_report["file"].read_text().splitlines() if line not in POLICIES.splitlines()]
+    assert "# payments" in advised_report["file"].read_text()
+    found = json.loads(_run("analytics", "what-if", file, *data_options(folder), "--json").stdout)
     now, tried = found["now"], found["tried"]
     assert now["letters"] == tried["letters"] == LETTERS
-    assert tried["retries"] == pytest.approx(now["retries"] - advised["saving"]["retries"], rel=0.02)
+    assert tried["retries"] == pytest.approx(now["retries"] - advised_report["saving"]["retries"], rel=0.02)
     assert tried["recovered"] >= 0.99 * now["recovered"]
     assert tried["recovered_low"] <= tried["recovered"] <= tried["recovered_high"]
 
@@ -231,7 +231,7 @@ def test_the_replay_says_what_was_and_the_file_that_was_tried_is_written_with_wh
 ) -> None:
     tried, new = folder / "tried.yaml", folder / "new.yaml"
     tried.write_text(POLICIES.replace("max_attempts: 8", "max_attempts: 2"))
-    found = json.loads(_run("analytics", "what-if", str(tried), *_asked(folder), "--write", str(new), "--json").stdout)
+    found = json.loads(_run("analytics", "what-if", str(tried), *data_options(folder), "--write", str(new), "--json").stdout)
     assert found["now"]["retries"] == pytest.approx(len(truth.sent), rel=0.01)
     assert found["now"]["recovered"] == pytest.approx(truth.recovered.total(), rel=0.01)
     assert found["tried"]["retries"] < found["now"]["retries"]
@@ -243,7 +243,7 @@ def test_the_replay_says_what_was_and_the_file_that_was_tried_is_written_with_wh
 
 
 def test_the_advice_is_said_in_lines_and_too_little_data_is_refused(folder: Path) -> None:
-    said = _run("analytics", "advise", *_asked(folder), "--enough", "2000").stdout.splitlines()
+    said = _run("analytics", "advise", *data_options(folder), "--enough", "2000").stdout.splitlines()
     assert said[0].startswith("0 of ")
     assert all("too few; 500 more" in line for line in said[1:])
     assert len(said) == 1 + len(KINDS)
@@ -270,11 +270,11 @@ def test_what_cannot_be_done_is_said_in_a_line(folder: Path, tmp_path: Path) -> 
     assert "cannot be read" in gone.stderr
 
 
-def _asked(folder: Path) -> tuple[str, ...]:
+def data_options(folder: Path) -> tuple[str, ...]:
     return "--data", str(folder), "--file", str(folder / "policies.yaml")
 
 
-def _of(folder: Path, since_ms: int, until_ms: int) -> tuple[str, ...]:
+def period_options(folder: Path, since_ms: int, until_ms: int) -> tuple[str, ...]:
     return "--data", str(folder), "--since", str(since_ms), "--until", str(until_ms), "--json"
 
 

@@ -48,7 +48,7 @@ def test_of_two_letters_with_one_name_as_many_fail_as_come_back(spark: SparkSess
 
 def test_a_retry_lies_where_its_decision_says_and_nowhere_else(spark: SparkSession) -> None:
     letters = _frame(spark, [_letter("a", 1), _letter("b", 1), _letter("c", 1)], LETTER)
-    sent = [_sent("a", 1, 5), _sent("a", 1, 5), _sent("b", 1, 6, topic="elsewhere"), _sent("c", 2, 7)]
+    sent = [sent_row("a", 1, 5), sent_row("a", 1, 5), sent_row("b", 1, 6, topic="elsewhere"), sent_row("c", 2, 7)]
     found = attempts.add_target_record(letters, _frame(spark, sent, SENT))
     assert _values(found, "id", "sent_partition", "sent_offset", "sent_ms", "bytes") == [
         ("a", 0, 5, 130, 50), ("b", None, None, None, None), ("c", None, None, None, None),
@@ -57,7 +57,7 @@ def test_a_retry_lies_where_its_decision_says_and_nowhere_else(spark: SparkSessi
 
 def test_a_retry_is_passed_at_the_first_sample_beyond_it_of_its_own_group(spark: SparkSession) -> None:
     letters = [_letter("a", 1), _letter("b", 1), _letter("c", 1), _letter("d", 1), _letter("e", 1, group=None)]
-    sent = [_sent("a", 1, 5), _sent("b", 1, 6), _sent("c", 1, 7), _sent("d", 1, 5, partition=1), _sent("e", 1, 4)]
+    sent = [sent_row("a", 1, 5), sent_row("b", 1, 6), sent_row("c", 1, 7), sent_row("d", 1, 5, partition=1), sent_row("e", 1, 4)]
     positions = [_position(5, 200), _position(6, 300), _position(7, 400)]
     positions += [_position(99, 50, group="other"), _position(8, 500, topic="x")]
     lying = attempts.add_target_record(_frame(spark, letters, LETTER), _frame(spark, sent, SENT))
@@ -120,7 +120,7 @@ def test_a_lineage_ends_as_its_newest_letter(spark: SparkSession) -> None:
         _park("given up", 2, taken_ms=60), _park("too old", 1, reason="max_age"),
     ]  # fmt: skip
     decisions = attempts.select_distinct_decisions(_frame(spark, letters, LETTER))
-    sent = _frame(spark, [_sent("once", 1, 0), _sent("twice", 1, 1)], SENT)
+    sent = _frame(spark, [sent_row("once", 1, 0), sent_row("twice", 1, 1)], SENT)
     positions = _frame(spark, [_position(9, 150)], POSITION)
     made = attempts.compute_attempts(decisions, sent, positions, settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
     assert _values(list_histories(made, attempts.select_parked(decisions)), "id", "fate") == [
@@ -131,12 +131,12 @@ def test_a_lineage_ends_as_its_newest_letter(spark: SparkSession) -> None:
 def test_the_last_thing_that_operators_decided_of_a_letter_stands(spark: SparkSession) -> None:
     moved, sent_elsewhere, dropped, twice = (_letter(id_, 1) for id_ in ("moved", "elsewhere", "dropped", "twice"))
     letters = [
-        moved, _acted(moved, "retry", "retry"), sent_elsewhere, _acted(sent_elsewhere, "redirect", "retry", target="slow"),
-        dropped, _acted(dropped, "discard", "discard", target="app-discarded"),
-        twice, _acted(twice, "discard", "discard"), _acted(twice, "undo", "retry", taken_ms=80, action="0b", due_ms=100),
+        moved, act_row(moved, "retry", "retry"), sent_elsewhere, act_row(sent_elsewhere, "redirect", "retry", target="slow"),
+        dropped, act_row(dropped, "discard", "discard", target="app-discarded"),
+        twice, act_row(twice, "discard", "discard"), act_row(twice, "undo", "retry", taken_ms=80, action="0b", due_ms=100),
     ]  # fmt: skip
     decisions = attempts.select_distinct_decisions(_frame(spark, letters, LETTER))
-    sent = [_sent("moved", 1, 0, due_ms=110), _sent("elsewhere", 1, 0, topic="slow", due_ms=110), _sent("twice", 1, 1)]
+    sent = [sent_row("moved", 1, 0, due_ms=110), sent_row("elsewhere", 1, 0, topic="slow", due_ms=110), sent_row("twice", 1, 1)]
     made = attempts.compute_attempts(
         decisions, _frame(spark, sent, SENT), _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
     )
@@ -156,12 +156,12 @@ def test_the_last_thing_that_operators_decided_of_a_letter_stands(spark: SparkSe
 def test_a_letter_that_was_returned_is_not_parked_and_policies_are_judged_without_it(spark: SparkSession) -> None:
     lives = [[_letter(id_, 1), _park(id_, 2, failed_ms=20)] for id_ in ("mended", "broken", "rests")]
     letters = [letter for life in lives for letter in life]
-    letters += [_acted(_park(id_, 2, failed_ms=20), "retry", "return", target="orders.retry") for id_ in ("mended", "broken")]
+    letters += [act_row(_park(id_, 2, failed_ms=20), "retry", "return", target="orders.retry") for id_ in ("mended", "broken")]
     # It fails once more and parks at once, as a letter of its own.
     letters.append(_park("broken", 3, failed_ms=140, taken_ms=145))
     decisions = attempts.select_distinct_decisions(_frame(spark, letters, LETTER))
-    sent = [_sent(id_, 1, n) for n, id_ in enumerate(("mended", "broken", "rests"))]
-    sent += [_sent("mended", 2, 3, due_ms=110), _sent("broken", 2, 4, due_ms=110)]
+    sent = [sent_row(id_, 1, n) for n, id_ in enumerate(("mended", "broken", "rests"))]
+    sent += [sent_row("mended", 2, 3, due_ms=110), sent_row("broken", 2, 4, due_ms=110)]
     made = attempts.compute_attempts(
         decisions, _frame(spark, sent, SENT), _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
     ).persist()
@@ -192,7 +192,7 @@ def test_whatever_was_written_spark_and_plain_python_say_the_same(spark: SparkSe
         decisions, _frame(spark, sent, SENT), _frame(spark, positions, POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
     ).persist()  # fmt: skip
     assert {row["fate"] for row in wanted} == {"waiting", "pending", "recovered", "failed"}
-    assert _values(made, *ATTEMPT.names) == _sorted(tuple(row[name] for name in ATTEMPT.names) for row in wanted)
+    assert _values(made, *ATTEMPT.names) == sort_rows(tuple(row[name] for name in ATTEMPT.names) for row in wanted)
     lived = list_histories(made, attempts.select_parked(decisions)).collect()
     assert {row["id"]: row["fate"] for row in lived} == model.lineages(letters, wanted)
 
@@ -225,11 +225,11 @@ def _muddle(chance: random.Random, count: int) -> tuple[list[Row], list[Row], li
         if chance.random() < 0.15:
             kind, decision = chance.choice([("retry", "retry"), ("retry", "return"), ("park", "park"), ("discard", "discard")])
             due_ms = taken_ms + 5 if decision in ("retry", "return") else None
-            letter = _acted(letter, kind, decision, taken_ms=taken_ms, due_ms=due_ms)
+            letter = act_row(letter, kind, decision, taken_ms=taken_ms, due_ms=due_ms)
         letters.append(letter)
         if chance.random() < 0.7:
             sent_ms = chance.choice([None, taken_ms + chance.randrange(1_000)])
-            retry = _sent(id_, attempt, n, topic=letter["target"], partition=chance.randrange(2), sent_ms=sent_ms)
+            retry = sent_row(id_, attempt, n, topic=letter["target"], partition=chance.randrange(2), sent_ms=sent_ms)
             sent.append({**retry, "due_ms": chance.choice([None, taken_ms]), "bytes": n})
     for _ in range(count // 4):
         place = {"topic": chance.choice(["orders.retry", "slow.retry"]), "partition": chance.randrange(2)}
@@ -248,7 +248,7 @@ def _letter(id_: str, attempt: int, **other: object) -> Row:
     }  # fmt: skip
 
 
-def _acted(of: Row, kind: str, decision: str, **other: object) -> Row:
+def act_row(of: Row, kind: str, decision: str, **other: object) -> Row:
     """What an action has decided of a letter, a while after it was taken in."""
     unknown = dict.fromkeys(("exception", "cause", "fingerprint", "group"))
     due_ms = None if decision in ("park", "discard", "erase") else 110
@@ -261,7 +261,7 @@ def _park(id_: str, attempt: int, **other: object) -> Row:
     return {**_letter(id_, attempt), **parked, "taken_ms": attempt if attempt == 1 else 2, **other}
 
 
-def _sent(id_: str, attempt: int, offset: int, **other: object) -> Row:
+def sent_row(id_: str, attempt: int, offset: int, **other: object) -> Row:
     return {
         "topic": "orders.retry", "partition": 0, "offset": offset, "id": id_, "attempt": attempt, "due_ms": 100, "sent_ms": 130,
         "timestamp_ms": 130, "bytes": 50, "team": "shop", **other,
@@ -280,8 +280,8 @@ def _frame(spark: SparkSession, found: list[Row], schema: StructType) -> DataFra
 
 
 def _values(frame: DataFrame, *names: str) -> list[tuple[object, ...]]:
-    return _sorted(tuple(row) for row in frame.select(*names).collect())
+    return sort_rows(tuple(row) for row in frame.select(*names).collect())
 
 
-def _sorted(found: Iterator[tuple[object, ...]]) -> list[tuple[object, ...]]:
+def sort_rows(found: Iterator[tuple[object, ...]]) -> list[tuple[object, ...]]:
     return sorted(found, key=repr)

@@ -19,7 +19,7 @@ LETTERS = 90
 def test_each_original_record_leaves_its_letters_and_retries(spark: SparkSession) -> None:
     alive = analytics._lives(spark, LETTERS).persist()
     letters, positions = analytics._letters(alive).persist(), analytics._positions(spark)
-    sent = analytics._sent(letters)
+    sent = analytics.make_sent_rows(letters)
     assert (letters.columns, sent.columns, positions.columns) == (LETTER.names, SENT.names, POSITION.names)
     assert letters.select("id").distinct().count() == LETTERS
     lives = {row["id"]: row for row in alive.collect()}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.bench import waiting
 from tests.bench.figures import Figure
-from tests.bench.herd import ordered
+from tests.bench.herd import count_in_order
 from tests.bench.letters import Incorrect, key, letter
 from tests.bench.scale import table
 
@@ -44,10 +44,10 @@ def test_order_counts_within_a_shard_only() -> None:
     together = [n for n in range(40) if waiting.shard(key(n), SHARDS) == 0]
     elsewhere = next(n for n in range(40) if waiting.shard(key(n), SHARDS) == 1)
     in_order = [Record(n, 7) for n in together]
-    assert ordered([(0.0, [*in_order, Record(elsewhere, 1)])], SHARDS) == len(in_order) + 1
+    assert count_in_order([(0.0, [*in_order, Record(elsewhere, 1)])], SHARDS) == len(in_order) + 1
     for overtaken in ([Record(together[0], 7), Record(together[1], 6)], [Record(together[1], 7), Record(together[0], 7)]):
         with pytest.raises(Incorrect, match="1 entries were overtaken"):
-            ordered([(0.0, overtaken)], SHARDS)
+            count_in_order([(0.0, overtaken)], SHARDS)
 
 
 def test_the_table_has_ratios_to_the_first_column() -> None:

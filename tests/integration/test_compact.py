@@ -138,12 +138,12 @@ def test_the_list_is_there_at_every_moment_of_the_switch(letters: Streamed, monk
     letters.write(batches=10)
     before, lists = letters.rows(), letters.data / "letters" / "_spark_metadata"
 
-    def felled(made: Path, path: str) -> None:
+    def fail_felled(made: Path, path: str) -> None:
         assert made.is_file() and Path(path) == lists / "9.compact" and Path(path).is_file()
         raise OSError("felled")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "replace", felled)
+        patched.setattr(Path, "replace", fail_felled)
         with pytest.raises(OSError, match="felled"):
             _letters(letters)
     assert letters.rows() == before

@@ -45,7 +45,7 @@ FILTERS = (
 )  # fmt: skip
 
 
-def failed(exception: str, n: int) -> Headers:
+def failure_headers(exception: str, n: int) -> Headers:
     return [
         ("kafka_dlt-exception-fqcn", b"com.acme.Wrapper"),
         ("kafka_dlt-exception-cause-fqcn", b"com.acme." + exception.encode()),
@@ -60,7 +60,7 @@ def taken_in(deploy: Deploy) -> Deployment:
     deployment = deploy({"orders": 2}, shards=2, defaults=DEFAULTS, topic_keys=RULES, environ={"RETRY_POSITIONS_EVERY_S": "1"})
     (topic,), sender = deployment.dead_letters, Sender(deployment.bootstrap_servers)
     for n in range(WAITING + PARKED):
-        sender.send(topic, b"%d" % n, b'{"order": {"id": %d}}' % n, failed("Slow" if n < WAITING else "Bad", n))
+        sender.send(topic, b"%d" % n, b'{"order": {"id": %d}}' % n, failure_headers("Slow" if n < WAITING else "Bad", n))
     sender.finish()
     worker = deployment.worker().start().await_ready()
     await_that("those that park have left", lambda: worker.metric("retry_entries_sent_total") == PARKED)
@@ -83,7 +83,7 @@ def replica_of(deployment: Deployment, path: Path) -> Replica:
 
 
 @pytest.fixture
-def opened(taken_in: Deployment, tmp_path: Path) -> Iterator[Callable[[], Replica]]:
+def open_replica(taken_in: Deployment, tmp_path: Path) -> Iterator[Callable[[], Replica]]:
     """Makes replicas of that deployment over one file."""
     with ExitStack() as stack:
         yield lambda: stack.enter_context(closing(replica_of(taken_in, tmp_path / "console" / "replica.sqlite")))
@@ -94,25 +94,25 @@ def live(replica: Replica) -> Replica:
     return replica
 
 
-def printed(deployment: Deployment, *words: str) -> set[str]:
+def list_printed_names(deployment: Deployment, *words: str) -> set[str]:
     told = deployment.command("letters", "--json", *words)
     assert told.returncode == 0, told.stderr
     rows: list[dict[str, Any]] = [json.loads(line) for line in told.stdout.splitlines()]
     return {row["name"] for row in rows}
 
 
-def named(replica: Replica, text: str = "") -> set[str]:
+def list_names(replica: Replica, text: str = "") -> set[str]:
     return {row.name for row in replica.list_letters(None, parse(text)).rows}
 
 
 @pytest.mark.slow
 def test_it_says_what_the_commands_say_and_follows_what_happens(
-    taken_in: Deployment, opened: Callable[[], Replica]
+    taken_in: Deployment, open_replica: Callable[[], Replica]
 ) -> None:
-    replica = live(opened())
-    assert len(named(replica)) == WAITING + PARKED
+    replica = live(open_replica())
+    assert len(list_names(replica)) == WAITING + PARKED
     for text in FILTERS:
-        assert named(replica, text) == printed(taken_in, text), text
+        assert list_names(replica, text) == list_printed_names(taken_in, text), text
     with pytest.raises(FilterInvalid, match="payloads"):
         replica.list_letters(None, parse("value.$.order.id=15"))
     now = replica.load_now(None)
@@ -168,8 +168,8 @@ def commit_all(deployment: Deployment) -> None:
     commit_offsets(deployment.bootstrap_servers, "shop", offsets)
 
 
-def test_notes_are_shown_at_once_and_groups_are_merged_split_and_resolved(opened: Callable[[], Replica]) -> None:
-    replica = live(opened())
+def test_notes_are_shown_at_once_and_groups_are_merged_split_and_resolved(open_replica: Callable[[], Replica]) -> None:
+    replica = live(open_replica())
     few, many = sorted(replica.list_groups(None, EVERYTHING).rows, key=lambda each: each.count)
     assert (few.parked, many.waiting) == (PARKED, WAITING)
     replica.notes.set_note(few.id, owner="ann", note="the bank", link="https://tickets/1", by="bob")
@@ -199,15 +199,15 @@ def test_notes_are_shown_at_once_and_groups_are_merged_split_and_resolved(opened
 
 @pytest.mark.slow
 def test_it_goes_on_from_its_file_and_builds_anew_what_is_of_no_use(
-    taken_in: Deployment, opened: Callable[[], Replica], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    taken_in: Deployment, open_replica: Callable[[], Replica], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    first = live(opened())
+    first = live(open_replica())
     page = first.list_letters(None, EVERYTHING, limit=5)
     assert page.after is not None
     first.close()
 
-    again = live(opened())
+    again = live(open_replica())
     assert len(again.list_letters(None, EVERYTHING, page.after).rows) == WAITING + PARKED - 5
     again.close()
 
@@ -217,24 +217,26 @@ def test_it_goes_on_from_its_file_and_builds_anew_what_is_of_no_use(
         for suffix in ("-wal", "-shm"):
             file.with_name(file.name + suffix).unlink(missing_ok=True)
         file.write_bytes(rubbish)
-        replica = opened()
+        replica = open_replica()
         await_that("it is built anew", lambda: _shows(replica, WAITING + PARKED))  # noqa: B023 awaited here
         with pytest.raises(CursorStale):
             replica.list_letters(None, EVERYTHING, page.after)
         replica.close()
 
     fails, fold = [KeyError("a mistake of ours")], Folds.project_partitions
-    monkeypatch.setattr(Folds, "project_partitions", lambda folds, *given: _raised(fails.pop()) if fails else fold(folds, *given))
+    monkeypatch.setattr(
+        Folds, "project_partitions", lambda folds, *given: raise_error(fails.pop()) if fails else fold(folds, *given)
+    )
     _reads_anew_after_a_mistake(taken_in, tmp_path / "replica.sqlite", caplog)
 
 
 def test_pages_go_on_while_the_process_that_folds_is_killed_and_while_it_hangs_and_a_corrupt_file_is_built_anew(
-    taken_in: Deployment, opened: Callable[[], Replica], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    taken_in: Deployment, open_replica: Callable[[], Replica], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(folding_process, "_OLD_S", 3.0)
     monkeypatch.setattr(folding_process, "_SILENT_S", 3.0)
-    replica = live(opened())
+    replica = live(open_replica())
     first = folding(replica)
     os.kill(first, signal.SIGKILL)
     await_that("its end is known", lambda: "has ended with -9, and is started again" in caplog.text)
@@ -282,7 +284,7 @@ def _reads_anew_after_a_mistake(deployment: Deployment, path: Path, caplog: pyte
         assert connection.execute("SELECT count(*) FROM letters").fetchone() == (WAITING + PARKED,)
 
 
-def _raised(error: Exception) -> NoReturn:
+def raise_error(error: Exception) -> NoReturn:
     raise error
 
 

@@ -14,7 +14,7 @@ from tests.support.process import ROOT
 pytestmark = pytest.mark.check
 
 
-def refused(folder: Path, **environ: str) -> str:
+def run_refused(folder: Path, **environ: str) -> str:
     """What it says before it ends."""
     given = {"RETRY_DATA_DIR": str(folder / "data"), "RETRY_BOOTSTRAP_SERVERS": "127.0.0.1:1", **environ}
     command = [sys.executable, "-m", "retry", "console"]
@@ -30,11 +30,11 @@ def refused(folder: Path, **environ: str) -> str:
     ({"RETRY_CONSOLE_URL": "https://retry.example.com"}, "RETRY_CONSOLE_TOKENS: not set, and others come in at https://retry"),
 ])  # fmt: skip
 def test_it_does_not_start(tmp_path: Path, environ: dict[str, str], said: str) -> None:
-    assert refused(tmp_path, **environ).startswith(said)
+    assert run_refused(tmp_path, **environ).startswith(said)
 
 
 def test_with_tokens_it_takes_tls_too(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.write_text(f"ada {'a' * 64} *:admin\n")
-    said = refused(tmp_path, RETRY_CONSOLE_ADDR="0.0.0.0:0", RETRY_CONSOLE_TOKENS=str(tokens))
+    said = run_refused(tmp_path, RETRY_CONSOLE_ADDR="0.0.0.0:0", RETRY_CONSOLE_TOKENS=str(tokens))
     assert said.startswith("RETRY_CONSOLE_TLS_CERT: not set, and 0.0.0.0 is not loopback; set it and RETRY_CONSOLE_TLS_KEY, or")

@@ -44,14 +44,14 @@ def transactional(deploy: Deploy) -> Deployment:
     return deployment
 
 
-def told(deployment: Deployment, *arguments: str) -> list[dict[str, Any]]:
+def run_command(deployment: Deployment, *arguments: str) -> list[dict[str, Any]]:
     ended = deployment.command(*arguments)
     assert ended.returncode == 0, ended.stderr
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
 def offsets(deployment: Deployment, *arguments: str) -> list[int]:
-    return [row["offset"] for row in told(deployment, "inspect", "--topic", *deployment.dead_letters, *arguments)]
+    return [row["offset"] for row in run_command(deployment, "inspect", "--topic", *deployment.dead_letters, *arguments)]
 
 
 def test_so_many_letters_are_inspected_as_were_asked_for(transactional: Deployment) -> None:
@@ -62,13 +62,13 @@ def test_so_many_letters_are_inspected_as_were_asked_for(transactional: Deployme
 
 
 def test_so_many_letters_are_tried_as_were_asked_for(transactional: Deployment) -> None:
-    (result,) = told(transactional, "try", "--json", "--newest", "15")
+    (result,) = run_command(transactional, "try", "--json", "--newest", "15")
     assert result["letters"] == 15
 
 
 def test_a_topic_written_in_transactions_is_not_called_empty_and_its_letters_are_counted(transactional: Deployment) -> None:
     (topic,) = transactional.dead_letters
-    (found,) = told(transactional, "discover", "--json", "--topics", topic)
+    (found,) = run_command(transactional, "discover", "--json", "--topics", topic)
     assert (found["letters"], found["is_letters_estimate"], found["sampled"]) == (LETTERS, False, 20)
     assert not [question for question in found["questions"] if "empty" in question]
     # All were written just now.

@@ -17,7 +17,7 @@ HOUR = {"retention.ms": "3600000"}
 LATER = "{backoff: {kind: constant, delay: 1h}, jitter: none}"
 
 
-def told(deployment: Deployment, code: int, *words: str, **environ: str) -> list[tuple[str, str, str]]:
+def run_doctor(deployment: Deployment, code: int, *words: str, **environ: str) -> list[tuple[str, str, str]]:
     done = deployment.command("doctor", "--json", *words, **environ)
     assert done.returncode == code, done.stdout + done.stderr
     return [tuple(json.loads(line).values()) for line in done.stdout.splitlines()]  # type: ignore[misc]
@@ -30,7 +30,7 @@ def test_a_sound_deployment_has_notes_alone(deploy: Deploy) -> None:
     sender.send(next(iter(deployment.dead_letters)), b"key", b"value")
     sender.finish()
     await_that("a record is written", lambda: worker.metric("retry_entries_waiting") == 1)
-    found = told(deployment, 0, "--for", "worker", "--for", "commands")
+    found = run_doctor(deployment, 0, "--for", "worker", "--for", "commands")
     worker.terminate()
     assert {about for state, about, _ in found if state == "ok"} >= {
         "versions", "policy file", "topics", "teams' topics", "rights", "clock", "groups", "retention",
@@ -49,13 +49,13 @@ def test_each_fault_is_told_with_what_mends_it(deploy: Deploy) -> None:
     topics.delete(deployment.admin, deployment.retry_of(bills))
     topics.delete(deployment.admin, bills)
     topics.delete(deployment.admin, names.lineage)
-    wrong = {(about, text) for state, about, text in told(deployment, 1) if state == "wrong"}
+    wrong = {(about, text) for state, about, text in run_doctor(deployment, 1) if state == "wrong"}
     orders = next(topic for topic in deployment.retry_topics() if "orders" in topic)
     assert ("topics", f"{names.lineage} is missing. To mend it: retry topics create") in wrong
     assert any(about == "retry topics" and text.startswith(f"{deployment.retry_of(bills)}: ") for about, text in wrong)
     assert any(about == "retention" and text.startswith(f"{orders} keeps records for 1h from their own") for about, text in wrong)
     assert len(wrong) == 3
-    notes = {text for state, _, text in told(deployment, 1) if state == "note"}
+    notes = {text for state, _, text in run_doctor(deployment, 1) if state == "note"}
     assert f"{bills} is not there, or not for this user: correct its name, or make it" in notes
     assert f"{names.table_group} has no member that reads the changelog: no worker runs" in notes
     # It has changed nothing: what is missing still is.

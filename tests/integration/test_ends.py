@@ -35,7 +35,7 @@ def _write(producer: Producer, place: tuple[str, int], records: int, *, commit: 
     (producer.commit_transaction if commit else producer.abort_transaction)(20.0)
 
 
-def opened(settings: Settings, deployment: Deployment) -> KafkaCluster:
+def open_cluster(settings: Settings, deployment: Deployment) -> KafkaCluster:
     admin, changelog = client_config.connect_admin(settings), deployment.names.changelog
     topic_id = topics.describe(admin, [changelog])[changelog].topic_id
     return KafkaCluster(settings, admin, "a-worker", ChangelogIdentity(admin, changelog, topic_id))
@@ -45,7 +45,7 @@ def test_readers_come_to_the_end_that_brokers_tell(deploy: Deploy, producer: Pro
     deployment = deploy({"one": 1})
     place = next(iter(deployment.dead_letters)), 0
     settings = Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id)
-    brokers = opened(settings, deployment)
+    brokers = open_cluster(settings, deployment)
     follower, seen = brokers.make_reader(), [0]
     gained = set[tuple[str, int]]()
     member = brokers.join_group(f"{deployment.app_id}-group", [place[0]], gained.update, lambda _: None)
@@ -84,7 +84,7 @@ def test_readers_come_to_the_end_that_brokers_tell(deploy: Deploy, producer: Pro
 def test_what_is_not_there_has_no_end_and_keeps_no_other_from_being_told(deploy: Deploy) -> None:
     deployment = deploy({"one": 1})
     settings = Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id)
-    brokers = opened(settings, deployment)
+    brokers = open_cluster(settings, deployment)
     place = next(iter(deployment.dead_letters)), 0
     # What no broker answered for in time is left out as well, and asked for again.
     await_that("the one that is there is told", lambda: brokers.find_stable_offsets([place, ("never.was", 0)]) == {place: 0})

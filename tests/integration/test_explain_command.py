@@ -24,24 +24,24 @@ RULES = (
 )
 
 
-def of(exception: str) -> Headers:
+def failure_headers(exception: str) -> Headers:
     cause = b"com.acme." + exception.encode()
     return [("kafka_dlt-exception-fqcn", b"com.acme.Wrapper"), ("kafka_dlt-exception-cause-fqcn", cause),
             ("kafka_dlt-exception-message", b"customer \x1b[31m17"), ("kafka_dlt-original-topic", b"shop"),
             ("kafka_dlt-original-partition", b"\0\0\0\3"), ("kafka_dlt-original-offset", b"\0\0\0\0\0\0\x30\x39")]  # fmt: skip
 
 
-def explained(deployment: Deployment, letter: str, *args: str) -> list[str]:
+def explain_letter(deployment: Deployment, letter: str, *args: str) -> list[str]:
     told = deployment.command("explain", letter, *args)
     assert (told.returncode, told.stderr) == (0, "")
     return told.stdout.splitlines()
 
 
 def facts(deployment: Deployment, letter: str, *args: str) -> dict[str, Any]:
-    return json.loads("\n".join(explained(deployment, letter, "--json", *args)))
+    return json.loads("\n".join(explain_letter(deployment, letter, "--json", *args)))
 
 
-def sent(deployment: Deployment, *letters: tuple[bytes | None, Headers]) -> list[str]:
+def send_letters(deployment: Deployment, *letters: tuple[bytes | None, Headers]) -> list[str]:
     """Sends letters to the first dead-letter topic, all to partition 0, and says their coordinates."""
     sender, topic = Sender(deployment.bootstrap_servers), next(iter(deployment.dead_letters))
     for key, headers in letters:
@@ -49,7 +49,7 @@ def sent(deployment: Deployment, *letters: tuple[bytes | None, Headers]) -> list
     return sorted(sender.finish(), key=lambda source: int(source.rsplit("/", 1)[1]))
 
 
-def taken(deployment: Deployment, letters: int, sends: int) -> None:
+def take_in(deployment: Deployment, letters: int, sends: int) -> None:
     """Runs a worker until it has taken in so many letters, and sent those that are due."""
     worker = deployment.worker().start().await_ready()
     await_that("all are taken in", lambda: worker.metric("retry_letters_consumed_total") == letters)
@@ -60,10 +60,15 @@ def taken(deployment: Deployment, letters: int, sends: int) -> None:
 def test_a_letter_is_explained_wherever_it_is(deploy: Deploy) -> None:
     deployment = deploy({"orders": 1}, defaults=DEFAULTS, topic_keys=RULES)
     (topic,), (target,) = deployment.dead_letters, deployment.retry_topics()
-    slow, bad, quick, first, second = sent(
-        deployment, (b"a", of("Slow")), (b"b", of("Bad")), (b"c", of("Quick")), (b"d", of("Ordered")), (b"d", of("Ordered"))
+    slow, bad, quick, first, second = send_letters(
+        deployment,
+        (b"a", failure_headers("Slow")),
+        (b"b", failure_headers("Bad")),
+        (b"c", failure_headers("Quick")),
+        (b"d", failure_headers("Ordered")),
+        (b"d", failure_headers("Ordered")),
     )
-    taken(deployment, 5, sends=2)
+    take_in(deployment, 5, sends=2)
     records = read(deployment.bootstrap_servers, [target, deployment.parked], COMMITTED)
     done = {record.header("retry-source"): record for record in records}
 
@@ -95,7 +100,7 @@ def test_a_letter_is_explained_wherever_it_is(deploy: Deploy) -> None:
     told = facts(deployment, second)
     assert (head["state"], told["state"]) == ("waiting", "behind")
     assert told["head"] == head["name"]
-    lines = explained(deployment, second)
+    lines = explain_letter(deployment, second)
     assert any(f"behind the earlier letter of its key at {head['name']}" in line for line in lines)
     assert "s3cret" not in "".join(lines) and "\x1b" not in "".join(lines)
 
@@ -128,7 +133,7 @@ def _gone_by_retention(deployment: Deployment, slow: str, quick: str, head: int)
 
 def test_a_pause_is_why_a_letter_is_overdue(deploy: Deploy) -> None:
     deployment = deploy({"orders": 1}, defaults=DEFAULTS)
-    (letter,) = sent(deployment, (b"a", of("Quick")))
+    (letter,) = send_letters(deployment, (b"a", failure_headers("Quick")))
     producer = Producer({"bootstrap.servers": deployment.bootstrap_servers, "logger": QUIET})
     pause = control_records.encode(control_records.Pause(wall_ms(), "their database moves"))
     for shard in range(deployment.shards):
@@ -146,7 +151,7 @@ def test_a_pause_is_why_a_letter_is_overdue(deploy: Deploy) -> None:
 
 def test_a_letter_that_nobody_has_taken_in(deploy: Deploy) -> None:
     deployment = deploy({"orders": 1}, defaults=DEFAULTS, topic_keys=RULES)
-    (letter,) = sent(deployment, (b"a", of("Slow")))
+    (letter,) = send_letters(deployment, (b"a", failure_headers("Slow")))
     told = facts(deployment, letter)
     assert (told["state"], told["decision"]["decision"], told["decision"]["policy"][-2:]) == ("unseen", "retry", "#2")
     assert told["sentences"]["now"] == [

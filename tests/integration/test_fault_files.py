@@ -29,7 +29,7 @@ Harm = Callable[[bytearray, int], None]
 FILES = {"SST": "*.sst", "WAL": "*.log", "MANIFEST": "MANIFEST-*", "CURRENT": "CURRENT"}
 
 
-def opened(path: Path) -> RocksTable:
+def open_table(path: Path) -> RocksTable:
     """With a cache of its own: blocks that another table has read would hide what is wrong with the file."""
     return RocksTable.open(path, IDENTITY, Memory(8 << 20), NOW_MS, DAY_MS)
 
@@ -62,27 +62,27 @@ def fold_on(table: RocksTable | MemoryTable, log: list[ChangelogRow], draw: rand
             table._db._handle.flush()  # type: ignore[union-attr]
 
 
-def grown(path: Path, log: list[ChangelogRow], draw: random.Random) -> None:
+def grow_table(path: Path, log: list[ChangelogRow], draw: random.Random) -> None:
     """A table at `path` as a killed worker leaves it: some of it in sorted files, the rest wherever it is."""
-    running = opened(path.with_suffix(".running"))
+    running = open_table(path.with_suffix(".running"))
     fold_on(running, log[: draw.randrange(RECORDS // 2, RECORDS)], draw, flush=0.2)
-    await_that("nothing changes while the files are copied", lambda: copied(running.path, path))
+    await_that("nothing changes while the files are copied", lambda: copy_of_one_moment(running.path, path))
     running.close()
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[list[ChangelogRow], Path]]:
+def killed_tables(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[list[ChangelogRow], Path]]:
     """By seed, a changelog and what a worker leaves behind that is killed somewhere on its way through it."""
     folder, found = tmp_path_factory.mktemp("killed"), []
     for seed in SEEDS:
         draw = random.Random(seed)
         log, path = history(draw), folder / str(seed)
-        grown(path, log, draw)
+        grow_table(path, log, draw)
         found.append((log, path))
     return found
 
 
-def copied(source: Path, path: Path) -> bool:
+def copy_of_one_moment(source: Path, path: Path) -> bool:
     """Whether the copy is of one moment, as a kill is."""
     shutil.rmtree(path, ignore_errors=True)
     try:
@@ -118,13 +118,13 @@ def damage(path: Path, pattern: str, harm: Harm, draw: random.Random) -> bool:
     return bool(files)
 
 
-def restored(path: Path, log: list[ChangelogRow]) -> tuple[dict[bytes, bytes], list[bytes]]:
+def restore_table(path: Path, log: list[ChangelogRow]) -> tuple[dict[bytes, bytes], list[bytes]]:
     """All rows, and the keys that are due one after another, of a table opened and folded to the end."""
     for _ in range(2):
-        table = opened(path)
+        table = open_table(path)
         try:
             fold_on(table, log, random.Random(0))
-            return everything(table), delivered(table)
+            return everything(table), deliver_all(table)
         except TableUnreadable:
             pass
         finally:
@@ -133,7 +133,7 @@ def restored(path: Path, log: list[ChangelogRow]) -> tuple[dict[bytes, bytes], l
     pytest.fail("a table that was wiped is unreadable")
 
 
-def delivered(table: RocksTable | MemoryTable) -> list[bytes]:
+def deliver_all(table: RocksTable | MemoryTable) -> list[bytes]:
     """What a worker sends, in its order, until nothing is left."""
     keys: list[bytes] = []
     while lanes := table.find_due_lanes(NOW_MS):
@@ -150,11 +150,11 @@ def delivered(table: RocksTable | MemoryTable) -> list[bytes]:
 @pytest.mark.parametrize("harm", [flip, zero, cut])
 @pytest.mark.parametrize("kind", FILES)
 def test_a_damaged_file_is_noticed_and_the_table_is_what_the_changelog_says(
-    tmp_path: Path, killed: list[tuple[list[ChangelogRow], Path]], kind: str, harm: Harm, runs: Runs
+    tmp_path: Path, killed_tables: list[tuple[list[ChangelogRow], Path]], kind: str, harm: Harm, runs: Runs
 ) -> None:
     wrong = []
     for seed in SEEDS:
-        log, left = killed[seed]
+        log, left = killed_tables[seed]
         draw, path = random.Random(seed), tmp_path / str(seed)
         shutil.copytree(left, path)
         if not damage(path, FILES[kind], harm, draw):
@@ -162,7 +162,7 @@ def test_a_damaged_file_is_noticed_and_the_table_is_what_the_changelog_says(
         runs.add()
         expected = MemoryTable()
         expected.apply_records(log, len(log), NOW_MS)
-        rows, due = restored(path, log)
+        rows, due = restore_table(path, log)
         if rows != everything(expected):
             missing, more = len(everything(expected).keys() - rows), len(rows.keys() - everything(expected))
             wrong.append(f"seed {seed}: {missing} missing, {more} come to life")

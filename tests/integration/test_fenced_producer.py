@@ -27,7 +27,7 @@ def test_a_producer_that_is_fenced_while_its_records_are_under_way_says_so(broke
     # Nobody but the owner ends the former's transaction, however long a starved core takes.
     config["transaction.timeout.ms"] = int(PATIENT_S * 1_000)
 
-    def written(writer: KafkaTransactionalProducer) -> bool:
+    def has_written(writer: KafkaTransactionalProducer) -> bool:
         for partition in range(PARTITIONS):
             writer.write(topic, partition, [{"key": b"entry", "value": None}])
         return writer.await_arrival(PATIENT_S)
@@ -37,10 +37,10 @@ def test_a_producer_that_is_fenced_while_its_records_are_under_way_says_so(broke
         former.open(PATIENT_S)
         former.begin()
         # The coordinator is not asked about these partitions again: it is the partitions' leader that refuses the rest.
-        assert written(former)
+        assert has_written(former)
         owner.open(PATIENT_S)
         with pytest.raises(ProducerFenced):
-            assert not written(former)
+            assert not has_written(former)
         owner.close()
         former.close()
         # Or the client would damage the process's memory where it goes, and one time in some hundred end it.

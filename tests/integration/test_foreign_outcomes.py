@@ -88,13 +88,13 @@ def _write(bootstrap_servers: str, topic: str, values: list[bytes]) -> None:
     assert producer.flush(60) == 0
 
 
-def asked(environ: dict[str, str], *arguments: str) -> str:
+def ask_report(environ: dict[str, str], *arguments: str) -> str:
     result = CliRunner().invoke(main, ["analytics", *arguments], env=environ)
     assert result.exit_code == 0, result.output[-3_000:]
     return result.stdout
 
 
-def counted(told: dict[str, Any], app_id: str) -> None:
+def check_counts(told: dict[str, Any], app_id: str) -> None:
     # Some of the others are as good, but for a text that is another one.
     letters = {row["policy"]: row["letters"] for row in told["comparison"]}
     assert letters[f"testers/{app_id}.DLT"] == LETTERS, letters
@@ -104,16 +104,16 @@ def counted(told: dict[str, Any], app_id: str) -> None:
 
 @pytest.mark.slow
 def test_the_report_of_kafka_counts_what_is_good_and_says_how_much_is_not(environ: dict[str, str]) -> None:
-    counted(json.loads(asked(environ, "report", "--json")), environ["RETRY_APP_ID"])
+    check_counts(json.loads(ask_report(environ, "report", "--json")), environ["RETRY_APP_ID"])
     page = Path(environ["DATA"]).with_suffix(".html")
-    asked(environ, "report", "--html", str(page))
+    ask_report(environ, "report", "--html", str(page))
     assert "<script>alert" not in page.read_text()
 
 
 def test_what_is_ingested_is_reported_and_advised_upon(environ: dict[str, str]) -> None:
     data = ("--data", environ["DATA"])
-    asked(environ, "ingest", environ["DATA"])
-    counted(json.loads(asked(environ, "report", *data, "--json")), environ["RETRY_APP_ID"])
-    asked(environ, "advise", *data, "--file", environ["RETRY_POLICIES"])
-    asked(environ, "what-if", environ["RETRY_POLICIES"], *data, "--file", environ["RETRY_POLICIES"])
-    asked(environ, "compact", environ["DATA"])
+    ask_report(environ, "ingest", environ["DATA"])
+    check_counts(json.loads(ask_report(environ, "report", *data, "--json")), environ["RETRY_APP_ID"])
+    ask_report(environ, "advise", *data, "--file", environ["RETRY_POLICIES"])
+    ask_report(environ, "what-if", environ["RETRY_POLICIES"], *data, "--file", environ["RETRY_POLICIES"])
+    ask_report(environ, "compact", environ["DATA"])

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.support.calling import called
+from tests.support.calling import call_good_and_bad
 from tests.support.hosts import Behaviour, Call, Host
 
 pytestmark = pytest.mark.check
@@ -55,7 +55,7 @@ HOSTILE: dict[str, Behaviour] = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_host_that_answers_with_50_mib_beside_the_body_costs_little_memory_and_fails(case: str) -> None:
     with Host() as good, Host(HOSTILE[case]) as bad:
-        fine, failed, grown_bytes = called(good.url, bad.url, CALLS)
+        fine, failed, grown_bytes = call_good_and_bad(good.url, bad.url, CALLS)
     assert fine == [[None, 200]] * (CALLS + 1)
     # Where the head came whole before the flood, its status is kept.
     assert len(failed) == CALLS

@@ -185,13 +185,13 @@ def test_every_answer_forbids_browsers_to_guess_its_type() -> None:
 
 
 def test_names_of_another_site_are_not_answered_for_unless_they_are_listed() -> None:
-    def asked(host: bytes, **options: Any) -> bytes:
+    def ask_with_host(host: bytes, **options: Any) -> bytes:
         with serving(**options) as (_, connect, _):
             return answer(connect(GET.replace(b"127.0.0.1", host)))[9:12]
 
-    assert asked(b"evil.example.com") == b"400"
-    assert asked(b"retry.example.com", hosts="retry.example.com") == b"200"
-    assert asked(b"10.0.0.1:8080") == asked(b"localhost") == b"200"
+    assert ask_with_host(b"evil.example.com") == b"400"
+    assert ask_with_host(b"retry.example.com", hosts="retry.example.com") == b"200"
+    assert ask_with_host(b"10.0.0.1:8080") == ask_with_host(b"localhost") == b"200"
 
 
 def test_a_process_asked_under_a_name_that_is_not_its_own_says_what_to_set(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def ask(client: socket.socket, request: bytes = GET) -> bytes:
     return received
 
 
-def shown(client: ssl.SSLSocket) -> str:
+def digest_shown_certificate(client: ssl.SSLSocket) -> str:
     """The digest of the certificate that it was shown."""
     return hashlib.sha256(client.getpeercert(binary_form=True) or b"").hexdigest()
 
@@ -123,10 +123,10 @@ def test_new_connections_are_shown_the_new_certificate_and_old_ones_go_on(pair: 
         for _ in range(3):
             digest = pair.renew()
             new = connect()
-            assert shown(new) == digest != old_digest
+            assert digest_shown_certificate(new) == digest != old_digest
             assert b" 200 " in ask(new)
             assert b" 200 " in ask(old)
-        assert shown(old) == old_digest
+        assert digest_shown_certificate(old) == old_digest
 
 
 def test_a_pair_half_written_keeps_the_one_before_and_clients_notice_nothing(pair: Pair) -> None:
@@ -134,11 +134,11 @@ def test_a_pair_half_written_keeps_the_one_before_and_clients_notice_nothing(pai
         before = pair.shown
         _, other = pair.certificates.sign("other")
         pair.certificate.write_bytes(other)
-        assert shown(connect()) == before
+        assert digest_shown_certificate(connect()) == before
         assert http.certificate is not None
         assert http.certificate.trouble().startswith("RETRY_API_TLS_KEY: ")
         after = pair.renew()
-        assert shown(connect()) == after != before
+        assert digest_shown_certificate(connect()) == after != before
         assert http.certificate.trouble() == ""
 
 
@@ -246,12 +246,12 @@ def test_a_real_process_serves_tls_and_takes_a_new_certificate_without_a_restart
     try:
         await_that("it serves", lambda: f"rest on 127.0.0.1:{port} with TLS" in mini.log())
         with connect() as old:
-            assert shown(old) == pair.shown
+            assert digest_shown_certificate(old) == pair.shown
             pair.renew()
 
             def is_new() -> bool:
                 with connect() as client:
-                    return shown(client) == pair.shown
+                    return digest_shown_certificate(client) == pair.shown
 
             await_that("the new certificate is shown", is_new)
             old.sendall(GET.replace(b"/ ", b"/liveness ", 1))

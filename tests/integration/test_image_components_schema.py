@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.component_lists import flaws
-from tests.unit.project.test_image_components import made
+from tests.unit.project.test_image_components import make_list
 
 pytestmark = pytest.mark.slow
 
 
 def test_the_list_of_an_image_is_one_by_its_schema(tmp_path: Path) -> None:
     listed = tmp_path / "analytics-amd64.cdx.json"
-    well = made(tmp_path / "root")
+    well = make_list(tmp_path / "root")
     listed.write_bytes(well)
     assert flaws(listed) == ""
     # It would have been found.

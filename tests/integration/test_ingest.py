@@ -52,7 +52,7 @@ def test_a_letter_is_a_row_whatever_fields_are_new_but_not_of_a_newer_version(sp
 
 
 def test_letters_that_are_told_of_together_are_a_row_each(spark: SparkSession) -> None:
-    (first, second) = told = _packed()
+    (first, second) = told = make_outcome_records()
     records = _records(spark, (None, first), ("k", TOLD), (None, second))
     found = [row.asDict() for row in decode.decode_letters(records).orderBy("kafka_offset", "topic", "source").collect()]
     places = [0] * 3 + [1] + [2] * 2
@@ -80,7 +80,7 @@ def test_what_an_action_has_decided_is_read_with_the_action(spark: SparkSession)
 
 
 def test_a_record_of_many_letters_of_which_one_cannot_be_read_is_put_aside_whole(spark: SparkSession) -> None:
-    record = orjson.loads(_packed()[0])
+    record = orjson.loads(make_outcome_records()[0])
     alike = record["letters"][0]
     wrong: list[object] = [
         {**record, "letters": None}, {**record, "letters": 3}, {**record, "taken_ms": None},
@@ -96,7 +96,7 @@ def test_a_record_of_many_letters_of_which_one_cannot_be_read_is_put_aside_whole
     assert decode.decode_letters(records).count() == 0
 
 
-def _packed() -> list[bytes]:
+def make_outcome_records() -> list[bytes]:
     """Records of five letters, as the service writes them: two batches, of which the first has a letter that was parked."""
     retried = SharedFields("shop", "orders.DLT", 3, "shop/orders", 1, "E", "retry", None, "orders.retry", None, "0" * 16, "g")
     parked = retried._replace(topic="others.DLT", attempt=4, decision="park", reason="max_attempts", exception=None)
@@ -339,14 +339,14 @@ def _records(spark: SparkSession, *records: tuple[str | None, object]) -> DataFr
         (key and key.encode(), orjson.dumps(told) if isinstance(told, dict) else told, "app-outcomes", 0, offset, 1_500, 0, None)
         for offset, (key, told) in enumerate(records)
     ]
-    return _timed(spark, found)
+    return make_timed_rows(spark, found)
 
 
 def _retries(spark: SparkSession, *headers: list[tuple[str, bytes | None]] | None) -> DataFrame:
-    return _timed(spark, [(b"key", b"order", "orders.retry", 3, n, 1_500, 1, each) for n, each in enumerate(headers)])
+    return make_timed_rows(spark, [(b"key", b"order", "orders.retry", 3, n, 1_500, 1, each) for n, each in enumerate(headers)])
 
 
-def _timed(spark: SparkSession, found: list[tuple[object, ...]]) -> DataFrame:
+def make_timed_rows(spark: SparkSession, found: list[tuple[object, ...]]) -> DataFrame:
     columns = f"{_COLUMNS.replace('timestamp timestamp', 'timestamp long')}, {_HEADERS}"
     return spark.createDataFrame(found, columns).selectExpr(
         "key", "value", "topic", "partition", "offset", "timestamp_millis(timestamp) timestamp", "timestampType", "headers"

@@ -42,7 +42,7 @@ LETTERS: list[tuple[bytes | None, bytes | None, Headers]] = [
 ]
 
 
-def inspected(deployment: Deployment, *args: str) -> list[dict[str, Any]]:
+def inspect_topic(deployment: Deployment, *args: str) -> list[dict[str, Any]]:
     told = deployment.command("inspect", *args)
     assert (told.returncode, told.stderr) == (0, "")
     return [json.loads(line) for line in told.stdout.splitlines()]
@@ -55,23 +55,23 @@ def test_what_is_said_is_what_a_worker_does(deploy: Deploy) -> None:
     for key, value, headers in LETTERS:
         sender.send(topic, key, value, headers)
     sent = sender.finish()
-    said = {f"{row['topic']}/{row['partition']}/{row['offset']}": row for row in inspected(deployment, "--topic", topic)}
+    said = {f"{row['topic']}/{row['partition']}/{row['offset']}": row for row in inspect_topic(deployment, "--topic", topic)}
     assert set(said) == set(sent)
     worker = deployment.worker().start().await_ready()
     await_that("all have left", lambda: worker.metric("retry_entries_sent_total") == len(sent))
     families = [row["family"] for row in said.values()]
     counts = [f'retry_letters_read_total{{family="{family}"}} {families.count(family)}.0' for family in set(families)]
 
-    def counted() -> bool:
+    def has_counted() -> bool:
         metrics = worker.get("/metrics")[1]
         return all(count in metrics for count in counts)
 
     # One thread takes in and counts, another sends what was taken in, perhaps before that.
-    await_that("what was read is counted", counted)
+    await_that("what was read is counted", has_counted)
     worker.terminate()
     topics = [*deployment.retry_topics(), deployment.parked]
     done = {record.header("retry-source"): record for record in read(deployment.bootstrap_servers, topics, COMMITTED)}
-    assert {source: _told(row) for source, row in said.items()} == {
+    assert {source: describe_row(row) for source, row in said.items()} == {
         source: _done(record, said[source]["family"]) for source, record in done.items()
     }
     assert {row["decision"] for row in said.values()} == {"retry", "park"}
@@ -81,7 +81,7 @@ def test_what_is_said_is_what_a_worker_does(deploy: Deploy) -> None:
 _TIMELESS = ("kafka-connect", "kafka-streams")
 
 
-def _told(row: dict[str, Any]) -> tuple[object, ...]:
+def describe_row(row: dict[str, Any]) -> tuple[object, ...]:
     due_ms = None if row["family"] in _TIMELESS else row["due_at_ms"]
     return row["target"], row["lineage"], row["policy"], row["reason"] or "", due_ms
 
@@ -100,7 +100,7 @@ def test_parts_of_a_topic(deployment: Deployment) -> None:
     sender.finish()
 
     def places(*args: str) -> list[tuple[int, int]]:
-        return sorted((row["partition"], row["offset"]) for row in inspected(deployment, "--topic", topic, *args))
+        return sorted((row["partition"], row["offset"]) for row in inspect_topic(deployment, "--topic", topic, *args))
 
     assert places() == [(p, n) for p in range(2) for n in range(15)]
     assert places("--limit", "2") == [(0, 13), (0, 14), (1, 13), (1, 14)]
@@ -122,7 +122,7 @@ def test_letters_of_undone_and_of_open_transactions_are_not_read(deployment: Dep
         producer.produce(topic, end.encode(), partition=0)
         producer.flush(20)
         getattr(producer, end)(20)
-    assert [(row["partition"], row["offset"]) for row in inspected(deployment, "--topic", topic)] == [(0, 0)]
+    assert [(row["partition"], row["offset"]) for row in inspect_topic(deployment, "--topic", topic)] == [(0, 0)]
     # Nobody has waited for its end: it would be refused of one that has timed out.
     producers[-1].abort_transaction(20)
 
@@ -164,7 +164,7 @@ def test_a_pointer_is_decided_with_the_record_that_it_names(deploy: Deploy) -> N
         group: Headers = [("__dlq.errors.offset", offset), ("__dlq.errors.group", b"billing")]
         letters.send(topic, None, None, [*place, *group], partition=0)
     letters.finish()
-    found, gone = inspected(deployment, "--topic", topic)
+    found, gone = inspect_topic(deployment, "--topic", topic)
     assert (found["family"], found["policy"], found["reason"]) == ("share-group", f"t/{topic}#1", "rule")
     assert gone["reason"] == "source_gone"
     assert "pointer" not in found
@@ -177,7 +177,7 @@ def test_headers_that_the_client_cannot_read_are_not_shown_as_none(deployment: D
     for count in (HEADERS_MAX + 1, 0):
         producer.produce(topic, b"v", b"%d" % count, 0, headers=[("a", None)] * count)
     assert producer.flush(60) == 0
-    assert [row["reason"] for row in inspected(deployment, "--topic", topic)] == ["unreadable_headers", None]
+    assert [row["reason"] for row in inspect_topic(deployment, "--topic", topic)] == ["unreadable_headers", None]
     says = json.loads(deployment.command("explain", f"{topic}/0/0", "--json").stdout)["sentences"]
     assert says["letter"][0].endswith("has headers that cannot be read: more than 100,000, or a name that is not UTF-8.")
     assert json.loads(deployment.command("explain", f"{topic}/0/1", "--json").stdout)["sentences"]["letter"][0].endswith(

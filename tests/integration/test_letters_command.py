@@ -21,7 +21,7 @@ DEFAULTS = "{backoff: {kind: constant, delay: 1h}, jitter: none}"
 RULES = "rules: [{exception: '*.Bad', park: true}]"
 
 
-def failed(exception: str, n: int) -> Headers:
+def failure_headers(exception: str, n: int) -> Headers:
     return [
         ("kafka_dlt-exception-fqcn", b"com.acme.Wrapper"),
         ("kafka_dlt-exception-cause-fqcn", b"com.acme." + exception.encode()),
@@ -30,14 +30,14 @@ def failed(exception: str, n: int) -> Headers:
     ]
 
 
-def listed(deployment: Deployment, *words: str) -> tuple[list[dict[str, Any]], str]:
+def run_letters(deployment: Deployment, *words: str) -> tuple[list[dict[str, Any]], str]:
     told = deployment.command("letters", "--json", *words)
     assert told.returncode == 0, told.stderr
     return [json.loads(line) for line in told.stdout.splitlines()], told.stderr
 
 
 def keys(deployment: Deployment, *words: str) -> list[str]:
-    return [row["name"] for row in listed(deployment, *words)[0]]
+    return [row["name"] for row in run_letters(deployment, *words)[0]]
 
 
 def test_letters_are_listed_wherever_they_are(deploy: Deploy) -> None:
@@ -45,14 +45,14 @@ def test_letters_are_listed_wherever_they_are(deploy: Deploy) -> None:
     (topic,), sender = deployment.dead_letters, Sender(deployment.bootstrap_servers)
     for n in range(WAITING + PARKED):
         exception = "Slow" if n < WAITING else "Bad"
-        sender.send(topic, b"%d" % n, b'{"order": {"id": %d}}' % n, failed(exception, n))
+        sender.send(topic, b"%d" % n, b'{"order": {"id": %d}}' % n, failure_headers(exception, n))
     sources = set(sender.finish())
     worker = deployment.worker().start().await_ready()
     await_that("those that park have left", lambda: worker.metric("retry_entries_sent_total") == PARKED)
     await_that("the others wait", lambda: worker.metric("retry_entries_waiting") == WAITING)
     worker.terminate()
 
-    rows, said = listed(deployment)
+    rows, said = run_letters(deployment)
     assert [row["state"] for row in rows] == ["waiting"] * WAITING + ["parked"] * PARKED
     assert {row["letter"] for row in rows} == sources
     assert (len(rows), said) == (len(sources), "")
@@ -107,7 +107,7 @@ def _one_in_full(deployment: Deployment, rows: list[dict[str, Any]]) -> None:
 
 def _cut(deployment: Deployment) -> None:
     """Of each partition of the parking topic only the newest are looked at, and that is told."""
-    rows, said = listed(deployment, "state:parked", "--newest", "2")
+    rows, said = run_letters(deployment, "state:parked", "--newest", "2")
     places = Counter(row["name"].rpartition("/")[0] for row in rows)
     assert max(places.values()) == 2 and len(rows) < PARKED
     assert "only the newest 2 records are looked at" in said

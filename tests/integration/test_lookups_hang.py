@@ -121,7 +121,7 @@ def test_a_lookup_has_a_time_limit_of_its_own_and_a_name_is_looked_up_once_at_a_
 def test_each_team_that_hangs_leaves_half_of_what_is_free(resolver: Resolver) -> None:
     lookups = Lookups(total=16, lookup_s=0.0)
 
-    async def begun(team: str) -> int:
+    async def count_begun(team: str) -> int:
         for n in range(20):
             assert lookups.is_crowded(team, f"hang-{team}-{n}") is (n >= most)
             try:
@@ -133,7 +133,7 @@ def test_each_team_that_hangs_leaves_half_of_what_is_free(resolver: Resolver) ->
         return 20
 
     for team, most in (("a", 8), ("b", 4), ("c", 2), ("d", 1), ("e", 1), ("f", 0)):
-        assert asyncio.run(begun(team)) == most
+        assert asyncio.run(count_begun(team)) == most
     assert asyncio.run(lookups.addresses("127.0.0.1", "f")) == ["127.0.0.1"], "an address takes no lookup"
     assert not lookups.is_crowded("f", "hang-a-0"), "it shares the one that is under way"
     resolver.let_go.set()

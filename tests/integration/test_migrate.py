@@ -267,23 +267,23 @@ def test_what_is_asked_wrongly_is_refused_and_moves_nothing(deploy: Deploy) -> N
     sender.send(spring.topics[0], b"stranger", b"v", [("a", b"1")], partition=1)
     (place,) = sender.finish()
 
-    def refused(words: str, *arguments: str) -> None:
+    def demand_refusal(words: str, *arguments: str) -> None:
         ended = deployment.command("migrate", *arguments)
         assert ended.returncode == 1 and words in ended.stderr and "Traceback" not in ended.stderr, ended.stderr
 
-    refused("the policy file has nothing on elsewhere", "cronsumer", "--from", spring.topics[0], "--to", "elsewhere")
-    refused("no topic is called gone-*", "cronsumer", "--from", "gone-*", "--to", target)
-    refused(f"{target} is attached by the policy file", "cronsumer", "--from", target, "--to", target)
+    demand_refusal("the policy file has nothing on elsewhere", "cronsumer", "--from", spring.topics[0], "--to", "elsewhere")
+    demand_refusal("no topic is called gone-*", "cronsumer", "--from", "gone-*", "--to", target)
+    demand_refusal(f"{target} is attached by the policy file", "cronsumer", "--from", target, "--to", target)
     topics = ("spring-retry-topics", "--from", f"{deployment.app_id}.orders-retry-*", "--to", target)
-    refused(f"{place}; --others move moves them as they are", *topics, "--yes")
-    refused("so it is not clear what waits there", *topics, "--group", "nobody-*")
+    demand_refusal(f"{place}; --others move moves them as they are", *topics, "--yes")
+    demand_refusal("so it is not clear what waits there", *topics, "--group", "nobody-*")
     # Somebody of the application still runs.
     live = Consumer({"bootstrap.servers": deployment.bootstrap_servers, "group.id": spring.groups[0], "logger": QUIET,
                      "enable.auto.commit": False})  # fmt: skip
     live.subscribe([spring.topics[0]])
     await_that("it is a member", lambda: live.poll(0.1) is not None)
     assert f"1 consumers are in the group {spring.groups[0]}: stop them" in spring.migrate("--others", "leave").stdout
-    refused("would process what is moved, too; stop them", *topics, "--yes", "--others", "leave")
+    demand_refusal("would process what is moved, too; stop them", *topics, "--yes", "--others", "leave")
     live.close()
     assert letters(deployment) == []
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from retry import clock
 from retry.console.web.oidc import Client, Provider, RolesOfClaims
-from tests.support.console import ORIGIN, FakeReplica, Served, letter, served
+from tests.support.console import ORIGIN, FakeReplica, Served, letter, serve_console
 from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, OidcProvider
 
 
@@ -33,7 +33,9 @@ def company(oidc: OidcProvider, tmp_path: Path) -> Served:
     roles = tmp_path / "roles"
     roles.write_text("# who may\npayments-oncall payments:operator reveal:payments\nstaff orders:viewer\n")
     client = Client(oidc.issuer, CLIENT_ID, CLIENT_SECRET, f"{ORIGIN}/sign-in/callback")
-    return served(FakeReplica([letter(1)]), provider=Provider(client, RolesOfClaims(roles, "groups"), clock.wall_ms), url=ORIGIN)
+    return serve_console(
+        FakeReplica([letter(1)]), provider=Provider(client, RolesOfClaims(roles, "groups"), clock.wall_ms), url=ORIGIN
+    )
 
 
 def gone_through(browser: TestClient) -> httpx2.Response:
@@ -118,5 +120,5 @@ def test_a_provider_that_is_away_is_told_of(tmp_path: Path) -> None:
     roles.write_text("staff orders:viewer\n")
     client = Client("http://127.0.0.1:1", CLIENT_ID, None, f"{ORIGIN}/sign-in/callback")
     provider = Provider(client, RolesOfClaims(roles, "groups"), lambda: 0)
-    answer = served(provider=provider, url=ORIGIN).browser().get("/sign-in/provider")
+    answer = serve_console(provider=provider, url=ORIGIN).browser().get("/sign-in/provider")
     assert (answer.status_code, "does not answer" in answer.text) == (502, True)

@@ -40,19 +40,19 @@ JOBS_MAX = 23
 
 
 @pytest.fixture(scope="module")
-def lived() -> Events:
+def history() -> Events:
     return events(210, seed=6)
 
 
 @pytest.fixture(scope="module")
-def data(spark_sessions: Callable[[], SparkSession], lived: Events, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(spark_sessions: Callable[[], SparkSession], history: Events, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
-    sets.write(spark_sessions(), lived, folder)
+    sets.write(spark_sessions(), history, folder)
     return folder
 
 
 def test_of_a_period_the_days_before_it_are_not_read_and_the_answers_are_those_of_all_days(
-    spark: SparkSession, lived: Events, data: Path
+    spark: SparkSession, history: Events, data: Path
 ) -> None:
     recorded = datasets.read_parquet(spark, str(data)).select_period()
     of_all = _fates(build_decisions(recorded, settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts)
@@ -62,7 +62,7 @@ def test_of_a_period_the_days_before_it_are_not_read_and_the_answers_are_those_o
         datasets.read_parquet(spark, str(data)).letters.select("id").collect()
     found = datasets.read_parquet(spark, str(data)).select_period(SINCE_MS)
     assert _fates(build_decisions(found, settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts) == of_all
-    assert {each[0] for each in of_all} == {x["id"] for x in lived.sent if _first_ms(lived)[x["id"]] >= SINCE_MS}
+    assert {each[0] for each in of_all} == {x["id"] for x in history.sent if _first_ms(history)[x["id"]] >= SINCE_MS}
     # A group that has committed nothing since is watched all the same.
     quiet = found._replace(positions=found.positions.limit(0))
     assert {row["assumed"] for row in build_decisions(quiet, settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts.collect()} == {
@@ -71,18 +71,18 @@ def test_of_a_period_the_days_before_it_are_not_read_and_the_answers_are_those_o
 
 
 def test_until_a_time_is_what_was_recorded_before_it_and_the_days_after_it_are_not_read(
-    spark: SparkSession, lived: Events, tmp_path: Path
+    spark: SparkSession, history: Events, tmp_path: Path
 ) -> None:
-    sets.write(spark, lived, tmp_path)
+    sets.write(spark, history, tmp_path)
     # Between a decision and its retry.
-    until_ms = 1 + next(x["taken_ms"] for x in lived.letters if x["attempt"] == 4 and x["taken_ms"] > START_MS + 2 * DAY_MS)
+    until_ms = 1 + next(x["taken_ms"] for x in history.letters if x["attempt"] == 4 and x["taken_ms"] > START_MS + 2 * DAY_MS)
     for name in ("letters", "retries", "positions"):
         _spoil(tmp_path / name, START_MS + 4 * DAY_MS, later=True)
     found = datasets.read_parquet(spark, str(tmp_path)).select_period(until_ms=until_ms)
     assert found.until_ms == until_ms
     known = [
         [row for row in rows if row[when] < until_ms]
-        for rows, when in ((lived.letters, "taken_ms"), (lived.sent, "sent_ms"), (lived.positions, "at_ms"))
+        for rows, when in ((history.letters, "taken_ms"), (history.sent, "sent_ms"), (history.positions, "at_ms"))
     ]
     told = model.attempts(*known, settle_ms=SETTLE_MS, until_ms=until_ms)
     wanted = sorted((row["id"], row["attempt"], row["fate"], row["ended_ms"]) for row in told)
@@ -91,9 +91,9 @@ def test_until_a_time_is_what_was_recorded_before_it_and_the_days_after_it_are_n
 
 
 def test_a_report_is_a_few_jobs_and_reads_letters_retries_and_samples_once(
-    spark: SparkSession, lived: Events, tmp_path: Path
+    spark: SparkSession, history: Events, tmp_path: Path
 ) -> None:
-    sets.write(spark, lived, tmp_path)
+    sets.write(spark, history, tmp_path)
     jobs, plans = _jobs(spark), len(_plans(spark))
     answers = findings(spark, build_decisions(datasets.read_parquet(spark, str(tmp_path)).select_period(), settle_ms=SETTLE_MS))
     assert answers["totals"]["letters"] == 210
@@ -102,9 +102,9 @@ def test_a_report_is_a_few_jobs_and_reads_letters_retries_and_samples_once(
 
 
 def test_beside_the_period_before_each_of_both_reads_its_own_days_once(
-    spark: SparkSession, lived: Events, tmp_path: Path
+    spark: SparkSession, history: Events, tmp_path: Path
 ) -> None:
-    sets.write(spark, lived, tmp_path)
+    sets.write(spark, history, tmp_path)
     recorded, plans = datasets.read_parquet(spark, str(tmp_path)), len(_plans(spark))
     before = build_decisions(recorded.select_period(START_MS, SINCE_MS), settle_ms=SETTLE_MS)
     now = build_decisions(recorded.select_period(SINCE_MS), settle_ms=SETTLE_MS, since_ms=SINCE_MS)
@@ -134,9 +134,9 @@ def test_a_letter_of_another_time_does_not_stretch_the_period(spark: SparkSessio
     assert [row["team"] for row in answers["storms"]] == [row["team"] for row in usual["storms"]]
 
 
-def test_the_answers_of_one_team_are_those_of_its_letters_alone(spark: SparkSession, lived: Events, tmp_path: Path) -> None:
+def test_the_answers_of_one_team_are_those_of_its_letters_alone(spark: SparkSession, history: Events, tmp_path: Path) -> None:
     # Files of the set that the other tests share are spoilt by some of them.
-    sets.write(spark, lived, tmp_path)
+    sets.write(spark, history, tmp_path)
     recorded = datasets.read_parquet(spark, str(tmp_path))
     made = build_decisions(recorded.select_period(SINCE_MS), settle_ms=SETTLE_MS, since_ms=SINCE_MS)
     whole = findings(spark, made)
@@ -151,8 +151,8 @@ def test_the_answers_of_one_team_are_those_of_its_letters_alone(spark: SparkSess
     ]  # fmt: skip
 
 
-def test_retries_of_groups_that_were_never_sampled_are_named(spark: SparkSession, lived: Events, tmp_path: Path) -> None:
-    silent = replace(lived, positions=[row for row in lived.positions if row["group"] != "search-service"])
+def test_retries_of_groups_that_were_never_sampled_are_named(spark: SparkSession, history: Events, tmp_path: Path) -> None:
+    silent = replace(history, positions=[row for row in history.positions if row["group"] != "search-service"])
     answers = findings(spark, _decide(spark, silent, tmp_path))
     assert {(row["team"], row["target"]) for row in answers["unsampled"]} == {("search", "search.retry")}
     assert answers["unsampled"][0]["retries"] >= answers["assumed"] > 0
@@ -164,16 +164,16 @@ def _decide(spark: SparkSession, lived: Events, folder: Path) -> Decisions:
 
 
 def test_groups_are_those_that_were_sampled_before_the_end_whether_a_pass_has_noted_them_or_not(
-    spark: SparkSession, lived: Events, tmp_path: Path
+    spark: SparkSession, history: Events, tmp_path: Path
 ) -> None:
     late_ms = START_MS + 3 * DAY_MS + DAY_MS // 2
-    sampled = [row | {"group": "late", "at_ms": late_ms} for row in lived.positions[:1]]
-    sets.write(spark, replace(lived, positions=[*lived.positions, *sampled]), tmp_path)
+    sampled = [row | {"group": "late", "at_ms": late_ms} for row in history.positions[:1]]
+    sets.write(spark, replace(history, positions=[*history.positions, *sampled]), tmp_path)
     noted = schemas.read_horizon(spark, str(tmp_path)).watched
-    usual = frozenset(Watched(row["group"], row["topic"]) for row in lived.positions)
-    late = Watched("late", lived.positions[0]["topic"])
+    usual = frozenset(Watched(row["group"], row["topic"]) for row in history.positions)
+    late = Watched("late", history.positions[0]["topic"])
     for watched in (noted, None):
-        schemas.write_horizon(spark, str(tmp_path), schemas.Horizon(lived.until_ms, watched=watched))
+        schemas.write_horizon(spark, str(tmp_path), schemas.Horizon(history.until_ms, watched=watched))
         recorded = datasets.read_parquet(spark, str(tmp_path))
         assert recorded.watched == watched
         assert recorded.select_period(late_ms + DAY_MS).watched == usual | {late}

@@ -176,12 +176,12 @@ def test_what_was_compacted_away_is_gone(eager_and_strict: LocalBroker) -> None:
     bench.send(5, key=b"key")
     bench.send(1, key=b"other")
 
-    def compacted() -> bool:
+    def is_compacted() -> bool:
         # Only what is no longer written to is compacted, and a new segment begins with a new record.
         bench.send(1, key=b"roll")
         return all(record.offset > 3 for record in read(bench.servers, [bench.topic], UNCOMMITTED))
 
-    await_that("it is compacted", compacted)
+    await_that("it is compacted", is_compacted)
     assert bench.fetch(0, 3, 4, 5) == {0: GONE, 3: GONE, 4: b"4", 5: b"0"}
     bench.pointers.close()
 

@@ -217,7 +217,7 @@ class Run(NamedTuple):
 @pytest.fixture(scope="module")
 def run(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Everything is sent to one worker, and all of it is out."""
-    deployment = deployed(broker, tmp_path_factory.mktemp("corpus"))
+    deployment = deploy_corpus(broker, tmp_path_factory.mktemp("corpus"))
     worker = deployment.worker().start().await_ready()
     pid = worker.pid
     try:
@@ -241,7 +241,7 @@ def run(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         deployment.close()
 
 
-def deployed(broker: LocalBroker, folder: Path) -> Corpus:
+def deploy_corpus(broker: LocalBroker, folder: Path) -> Corpus:
     made = Corpus(broker.bootstrap_servers, folder, {"main": 2, "storm": 1}, shards=2, retry_config={})
     made.create({
         f"{made.app_id}.narrow.DLT": (1, NARROW), f"{made.app_id}.narrow.retry": (1, NARROW),
@@ -289,11 +289,11 @@ def send(deployment: Corpus, cases: Sequence[Case]) -> dict[str, str]:
 
 
 def teller(sources: dict[str, str], name: str) -> Any:
-    def told(error: KafkaError | None, message: Message) -> None:
+    def note_place(error: KafkaError | None, message: Message) -> None:
         assert error is None, f"{name}: {error}"
         sources[name] = f"{message.topic()}/{message.partition()}/{message.offset()}"
 
-    return told
+    return note_place
 
 
 async def send_odd(deployment: Corpus, cases: Sequence[Case]) -> dict[str, str]:
@@ -436,7 +436,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 def test_p15_a_header_name_that_is_not_utf8(broker: LocalBroker, tmp_path: Path) -> None:
     """A deployment of its own: the other letters shall not fall with this one."""
-    deployment = deployed(broker, tmp_path)
+    deployment = deploy_corpus(broker, tmp_path)
     worker = deployment.worker().start().await_ready()
     try:
         sent = subprocess.run(

@@ -13,7 +13,7 @@ from retry.telemetry.offset_records import Position
 from retry.telemetry.outcomes import read as letters_of
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
-from tests.support.metrics import exported
+from tests.support.metrics import read_exported
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import COMMITTED, QUIET, Record, read
 
@@ -65,10 +65,12 @@ def test_what_a_group_commits_is_sampled_and_outcomes_stay_readable(deploy: Call
     await_that("both groups are told of", told_of_both)
     assert committed["nobody"] == {}
     try:
-        await_that("all of it is sampled", lambda: sampled(deployment) == committed[GROUP])
+        await_that("all of it is sampled", lambda: read_samples(deployment) == committed[GROUP])
     except AssertionError as error:
         ages_s = [worker.metric("retry_offset_sample_age_seconds") for worker in workers]
-        raise AssertionError(f"{sampled(deployment)} of {committed[GROUP]}; the oldest samples are {ages_s} s old") from error
+        raise AssertionError(
+            f"{read_samples(deployment)} of {committed[GROUP]}; the oldest samples are {ages_s} s old"
+        ) from error
     # Marks of transactions have offsets, too: what was read lies below.
     assert {(topic, partition) for topic, partition, _ in seen} <= committed[GROUP].keys()
     assert all(offset < committed[GROUP][topic, partition] for topic, partition, offset in seen)
@@ -90,7 +92,7 @@ def outcomes(deployment: Deployment) -> list[Record]:
     return read(deployment.bootstrap_servers, [deployment.names.outcomes], COMMITTED)
 
 
-def sampled(deployment: Deployment) -> dict[tuple[str, int], int]:
+def read_samples(deployment: Deployment) -> dict[tuple[str, int], int]:
     """The last sample of each partition."""
     found: list[Position] = [offset_records.read(r.value or b"") for r in outcomes(deployment) if r.key == offset_records.KEY]
     assert {position.group for position in found} <= {GROUP}
@@ -105,7 +107,7 @@ def passed_ms(deployment: Deployment) -> int:
 
 def assert_declared(workers: list[WorkerProcess]) -> None:
     """Each page has what is declared of a worker, with its type and its labels."""
-    pages = [exported(worker.get("/metrics")[1]) for worker in workers]
+    pages = [read_exported(worker.get("/metrics")[1]) for worker in workers]
     for page in pages:
         assert page.keys() == {metric.name for metric in (*prometheus.WORKER, *prometheus.EVERY)}
         for name, (kind, labels) in page.items():

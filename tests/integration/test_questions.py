@@ -19,7 +19,7 @@ LATE_MS = 1_000_000
 
 
 @pytest.fixture
-def lived(spark: SparkSession) -> DataFrame:
+def four_histories(spark: SparkSession) -> DataFrame:
     """Four letters: recovered at once, recovered at the second retry, parked after two, pending."""
     return list_histories(frame(spark, _ATTEMPTS), frame(spark, _PARKED, PARKED))
 
@@ -34,8 +34,8 @@ _ATTEMPTS = [
 _PARKED = [park("never", 3), park("old", 1, "max_age")]
 
 
-def test_a_history_is_the_latest_state_and_the_sum_of_the_retries(lived: DataFrame) -> None:
-    found = {row["id"]: (row["fate"], row["retries"], row["bytes"], row["watched_ms"]) for row in lived.collect()}
+def test_a_history_is_the_latest_state_and_the_sum_of_the_retries(four_histories: DataFrame) -> None:
+    found = {row["id"]: (row["fate"], row["retries"], row["bytes"], row["watched_ms"]) for row in four_histories.collect()}
     assert found == {
         "once": ("recovered", 1, 100, 1_010),
         "twice": ("recovered", 2, 200, 2_010),
@@ -81,21 +81,21 @@ def test_the_curve_by_time_drops_who_was_not_watched_that_long(spark: SparkSessi
     assert all(real <= row["time_ms"] <= 1.1 * real for row, real in zip(found, (1_000, 1_500, 4_000), strict=True))
 
 
-def test_time_to_recovery_is_of_what_recovered(lived: DataFrame) -> None:
-    (row,) = policies.sum_groups(lived.groupBy("team")).collect()
+def test_time_to_recovery_is_of_what_recovered(four_histories: DataFrame) -> None:
+    (row,) = policies.sum_groups(four_histories.groupBy("team")).collect()
     assert (row["recovered"], row["p50_ms"], row["p99_ms"], row["max_ms"]) == (2, 1_010, 2_010, 2_010)
 
 
-def test_what_was_sent_for_parked_letters_is_wasted(lived: DataFrame) -> None:
-    (row,) = policies.sum_groups(lived.groupBy("team")).collect()
+def test_what_was_sent_for_parked_letters_is_wasted(four_histories: DataFrame) -> None:
+    (row,) = policies.sum_groups(four_histories.groupBy("team")).collect()
     assert (row["retries"], row["wasted"], row["bytes"], row["wasted_bytes"]) == (7, 2, 700, 200)
 
 
-def test_the_comparison_counts_every_letter_once(lived: DataFrame) -> None:
-    (row,) = policies.sum_groups(lived.groupBy("team", "policy")).collect()
+def test_the_comparison_counts_every_letter_once(four_histories: DataFrame) -> None:
+    (row,) = policies.sum_groups(four_histories.groupBy("team", "policy")).collect()
     assert (row["letters"], row["recovered"], row["parked"], row["expired"], row["unknown"], row["waiting"]) == (6, 2, 1, 1, 2, 1)
     assert row["recovery"] == 0.5
-    (bounded,) = policies.count_by_policy(lived, 1)
+    (bounded,) = policies.count_by_policy(four_histories, 1)
     assert bounded["recovery_low"] < 0.5 < bounded["recovery_high"]
     assert (bounded["recovery"], bounded["episodes"]) == (0.5, 1)
 

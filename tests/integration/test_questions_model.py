@@ -18,7 +18,7 @@ from retry.analytics.questions import fingerprints, policies, recovery
 from retry.analytics.questions.fates import list_histories
 from retry.analytics.schemas import PARKED
 from retry.analytics.spark_session import open_session
-from tests.support.decisions import Row, frame, simulated
+from tests.support.decisions import Row, frame, simulate_letters
 
 pytestmark = pytest.mark.check
 
@@ -37,7 +37,7 @@ def cases() -> tuple[list[Row], list[Row]]:
             f"X{n}": [chance.choice((0, 0.1, 0.5, 0.9, 1)) for _ in range(chance.randint(1, 5))]
             for n in range(chance.randint(1, 3))
         }
-        own, rest = simulated(chances, chance.randint(1, 40), seed, team=f"team-{seed:02}", fingerprint=f"{seed % 7}")
+        own, rest = simulate_letters(chances, chance.randint(1, 40), seed, team=f"team-{seed:02}", fingerprint=f"{seed % 7}")
         # Of some letters the end was not seen.
         gone = {row["id"] for row in own if chance.random() < 0.1}
         own = [_cut(row) if row["id"] in gone and _is_last(row, own) else row for row in own]
@@ -76,7 +76,7 @@ def test_curves_by_time_are_those_of_the_definition(cases: tuple[list[Row], list
     found = defaultdict(list)
     for row in recovery.build_time_curves(answers["by_time"], "team"):
         found[row["team"]].append(row)
-    for team, lives in _watched(*cases).items():
+    for team, lives in count_watched(*cases).items():
         steps = []
         for ms, fate in lives:
             exact = math.log2(max(1, ms)) * 8
@@ -116,7 +116,7 @@ def test_sums_are_those_of_counting(cases: tuple[list[Row], list[Row]], answers:
 
 
 def test_percentiles_are_values_at_their_rank(cases: tuple[list[Row], list[Row]], answers: dict[str, list[Row]]) -> None:
-    watched = _watched(*cases)
+    watched = count_watched(*cases)
     recovered = [row for row in answers["sums"] if row["recovered"]]
     assert recovered
     for row in recovered:
@@ -154,7 +154,7 @@ def _answers(spark: SparkSession, tried: list[Row], parked: list[Row]) -> dict[s
     return {name: [row.asDict() for row in answer.collect()] for name, answer in asked.items()}
 
 
-def _watched(tried: list[Row], parked: list[Row]) -> dict[str, list[tuple[int, str]]]:
+def count_watched(tried: list[Row], parked: list[Row]) -> dict[str, list[tuple[int, str]]]:
     """By team, how long each letter was watched, and what became of it."""
     last: dict[str, tuple[str, int, str]] = {}
     for row in sorted(tried, key=lambda row: row["attempt"]):

@@ -45,7 +45,7 @@ def test_each_send_is_known_after_one_look(broker: LocalBroker, monkeypatch: pyt
 
     looks_s = []
 
-    def looked(attempt: int) -> bool:
+    def is_known(attempt: int) -> bool:
         began_s = monotonic_s()
         recent.catch_up_to_now()
         looks_s.append(monotonic_s() - began_s)
@@ -62,7 +62,7 @@ def test_each_send_is_known_after_one_look(broker: LocalBroker, monkeypatch: pyt
             packed = attempts.pack("shop", [attempts.build_fields(7, 7, 5_000, 1_000, attempt, False)])
             writer.write(topic, attempt % PARTITIONS, [{"key": None, "value": packed}])
             writer.commit()
-            await_that("the send is known", lambda: looked(attempt))  # noqa: B023 asked at once
+            await_that("the send is known", lambda: is_known(attempt))  # noqa: B023 asked at once
         assert min(looks_s) < LOOK_S / 2
     finally:
         ended.set()

@@ -30,7 +30,7 @@ def write(servers: str, topic: str, transactional_id: str) -> None:
     producer.commit_transaction(PATIENT_S)
 
 
-def written(servers: str, epochs: int) -> tuple[str, str]:
+def write_two_epochs(servers: str, epochs: int) -> tuple[str, str]:
     """The topic and the transactional id of two records that a producer wrote when it was opened for the last time."""
     topic, name = (f"t{uuid.uuid4().hex[:8]}" for _ in range(2))
     create(admin(servers), topic, 1)
@@ -40,7 +40,7 @@ def written(servers: str, epochs: int) -> tuple[str, str]:
 
 
 def test_the_transaction_of_each_record_is_found(broker: LocalBroker) -> None:
-    topic, name = written(broker.bootstrap_servers, 2)
+    topic, name = write_two_epochs(broker.bootstrap_servers, 2)
     writers = RecordWriters({"bootstrap.servers": broker.bootstrap_servers})
     # A batch, the marker of its end, and the same by the producer that took its place.
     first, again = (writers.find(topic, 0, offset) for offset in (1, 4))
@@ -80,7 +80,7 @@ def test_who_wrote_without_transactions_is_said(broker: LocalBroker) -> None:
 
 @pytest.mark.parametrize("way", ["password", "certificate"])
 def test_brokers_that_ask_for_a_login_are_asked_with_that_of_the_service(secured: SecuredBroker, way: str) -> None:
-    topic, name = written(secured.inner.bootstrap_servers, 1)
+    topic, name = write_two_epochs(secured.inner.bootstrap_servers, 1)
     config: dict[str, Any] = {"bootstrap.servers": secured.bootstrap_servers, **secured.client(ADMIN, "admin's own")}
     if way == "password":
         secured.add_user(ADMIN, "admin's own")
@@ -97,7 +97,7 @@ def test_brokers_that_ask_for_a_login_are_asked_with_that_of_the_service(secured
 def test_nothing_is_found_where_nothing_can_be_and_that_is_said_once(
     broker: LocalBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic, _ = written(broker.bootstrap_servers, 1)
+    topic, _ = write_two_epochs(broker.bootstrap_servers, 1)
     servers = {"bootstrap.servers": broker.bootstrap_servers}
     assert RecordWriters(servers).find(topic, 0, 1_000) is None
     assert RecordWriters(servers).find(topic, 7, 0) is None

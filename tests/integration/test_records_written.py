@@ -26,7 +26,7 @@ def config(bootstrap_servers: str, **properties: object) -> dict[str, object]:
     return {**client_config.build_records_config(settings, TOPIC_BYTES_MAX), "logger": QUIET, **properties}
 
 
-def written(records: Records, values: Sequence[bytes]) -> list[int | BaseException]:
+def write_records(records: Records, values: Sequence[bytes]) -> list[int | BaseException]:
     """What was told of records that were written at one time."""
 
     async def run() -> list[int | BaseException]:
@@ -41,9 +41,9 @@ def test_the_broker_refuses_one_record_of_a_group_and_the_others_are_acknowledge
     records = Records(config(broker.bootstrap_servers, **{"compression.type": "none"}))
     try:
         # A batch that is too large is refused whole: what shares one must fit into it.
-        told = written(records, [b"v" * 900] * 5 + [b"v" * 3_000] + [b"v" * 900] * 5)
+        told = write_records(records, [b"v" * 900] * 5 + [b"v" * 3_000] + [b"v" * 900] * 5)
         assert [type(each) for each in told] == [int] * 5 + [RecordUnwritten] + [int] * 5
-        assert all(isinstance(each, int) for each in written(records, [b"v"] * 50))
+        assert all(isinstance(each, int) for each in write_records(records, [b"v"] * 50))
     finally:
         records.close()
 
@@ -55,11 +55,11 @@ def test_while_the_broker_is_away_each_request_fails_and_later_ones_are_written(
         records = Records(config(away.bootstrap_servers, **{"delivery.timeout.ms": 1_000}))
         try:
             # A broker that has just begun, on a busy machine, may take longer than that second.
-            await_that("records are written", lambda: [type(each) for each in written(records, [b"v"] * 3)] == [int] * 3)
+            await_that("records are written", lambda: [type(each) for each in write_records(records, [b"v"] * 3)] == [int] * 3)
             away.kill()
-            assert [type(each) for each in written(records, [b"v"] * 3)] == [RecordUnwritten] * 3
+            assert [type(each) for each in write_records(records, [b"v"] * 3)] == [RecordUnwritten] * 3
             away.start()
-            await_that("records are written again", lambda: [type(each) for each in written(records, [b"v"])] == [int])
+            await_that("records are written again", lambda: [type(each) for each in write_records(records, [b"v"])] == [int])
         finally:
             records.close()
 
@@ -74,10 +74,10 @@ def test_a_producer_that_the_brokers_end_for_good_fails_its_requests_and_another
     records = Records(config(secured.bootstrap_servers, **secured.client("maker", "maker's own")))
     try:
         # Without a right to write anywhere there is no id for an idempotent producer, which is an error for good.
-        (told,) = written(records, [b"v"])
+        (told,) = write_records(records, [b"v"])
         assert isinstance(told, RecordUnwritten)
         secured.grant([right])
-        await_that("another writes", lambda: isinstance(written(records, [b"v"])[0], int))
+        await_that("another writes", lambda: isinstance(write_records(records, [b"v"])[0], int))
     finally:
         records.close()
         secured.withdraw([right])

@@ -41,7 +41,7 @@ def topic(broker: LocalBroker) -> str:
 
 
 @pytest.fixture
-def refused(broker: LocalBroker) -> Iterator[RefusedHeaders]:
+def header_refusals(broker: LocalBroker) -> Iterator[RefusedHeaders]:
     made = RefusedHeaders(build_reader_config(Settings(bootstrap_servers=broker.bootstrap_servers)))
     yield made
     made.close()
@@ -61,7 +61,7 @@ def read(reader: Consumer, topic: str) -> list[Message]:
 
 
 def test_records_whose_headers_the_client_refuses_are_told_from_those_without(
-    broker: LocalBroker, topic: str, refused: RefusedHeaders
+    broker: LocalBroker, topic: str, header_refusals: RefusedHeaders
 ) -> None:
     reader = consumer(broker.bootstrap_servers)
     messages = read(reader, topic)
@@ -70,7 +70,7 @@ def test_records_whose_headers_the_client_refuses_are_told_from_those_without(
     alone = {int(m.value() or b""): len(m.headers() or []) for m in messages}
     assert alone == {count: 0 if count > HEADERS_MAX else count for count in COUNTS}
     for _ in range(2):
-        told = refused.replace_unreadable(list(messages))
+        told = header_refusals.replace_unreadable(list(messages))
         assert [(m.partition(), m.offset()) for m in told] == [(m.partition(), m.offset()) for m in messages]
         assert all(isinstance(m, UnreadableHeaders) == (int(m.value()) > HEADERS_MAX) for m in told)
     untold = next(m for m in told if isinstance(m, UnreadableHeaders))
@@ -88,7 +88,7 @@ def test_pointers_to_such_records_are_told_too(broker: LocalBroker, topic: str) 
 
 
 def test_records_that_were_deleted_since_they_were_read_keep_nobody_waiting(
-    broker: LocalBroker, topic: str, refused: RefusedHeaders
+    broker: LocalBroker, topic: str, header_refusals: RefusedHeaders
 ) -> None:
     reader = consumer(broker.bootstrap_servers)
     messages = [m for m in read(reader, topic) if m.headers() is None]
@@ -98,7 +98,7 @@ def test_records_that_were_deleted_since_they_were_read_keep_nobody_waiting(
     client = admin(broker.bootstrap_servers)
     for done in client.delete_records(ends).values():
         done.result(_ASK_S)
-    assert refused.replace_unreadable(list(messages)) == messages
+    assert header_refusals.replace_unreadable(list(messages)) == messages
 
 
 def test_nobody_answers_and_nothing_is_guessed(

@@ -61,7 +61,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Row], list[str]]]] = {
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def report() -> dict[str, Any]:
     """What `--json` prints, of counts that cannot be taken for each other."""
     made = findings()
     for n, row in enumerate([made["totals"], *made["comparison"], *made["changed"], *made["waste"], *made["acted"]]):
@@ -71,27 +71,29 @@ def found() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def rendered(found: dict[str, Any]) -> str:
-    made = found | {"worth": [row | {"delays_ms": {int(n): ms for n, ms in row["delays_ms"].items()}} for row in found["worth"]]}
+def page_html(report: dict[str, Any]) -> str:
+    made = report | {
+        "worth": [row | {"delays_ms": {int(n): ms for n, ms in row["delays_ms"].items()}} for row in report["worth"]]
+    }
     return render_report(made)
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_each_row_of_a_table_has_the_numbers_of_its_row_of_the_json(name: str, found: dict[str, Any], rendered: str) -> None:
+def test_each_row_of_a_table_has_the_numbers_of_its_row_of_the_json(name: str, report: dict[str, Any], page_html: str) -> None:
     key, numbers = TABLES[name]
-    table = re.search(rf'aria-label="{name}"><table>(.*?)</table>', rendered, re.DOTALL)
+    table = re.search(rf'aria-label="{name}"><table>(.*?)</table>', page_html, re.DOTALL)
     assert table
     rows = [row for row in re.findall(r"<tr.*?</tr>", table[1], re.DOTALL) if '<td class="n' in row]
     shown = [[_text(cell) for cell in re.findall(r'<td class="n[ "].*?</td>', row, re.DOTALL)] for row in rows]
     unknown = name == "Attempts of which nobody can say yet"
-    wanted = [row for row in found[key] if key != "worth" or (row["verdict"] == "unknown") == unknown]
+    wanted = [row for row in report[key] if key != "worth" or (row["verdict"] == "unknown") == unknown]
     assert wanted
     assert [cells[: len(numbers(row))] for cells, row in zip(shown, wanted, strict=True)] == [numbers(row) for row in wanted]
 
 
-def test_cards_are_the_totals(found: dict[str, Any], rendered: str) -> None:
-    totals, cost, time = found["totals"], found["cost"], found["consumer_ms"]
-    cards = rendered.partition('<div class="cards">')[2].partition("<section")[0]
+def test_cards_are_the_totals(report: dict[str, Any], page_html: str) -> None:
+    totals, cost, time = report["totals"], report["cost"], report["consumer_ms"]
+    cards = page_html.partition('<div class="cards">')[2].partition("<section")[0]
     assert [_text(card) for card in re.findall(r"<b>.*?</b>", cards)] == [
         count(totals["letters"]), share(totals["recovery"]), duration(totals["p50_ms"]), count(totals["retries"]),
         count(totals["wasted"]), count(totals["parked"] + totals["expired"]),
@@ -104,47 +106,47 @@ def test_cards_are_the_totals(found: dict[str, Any], rendered: str) -> None:
         f"discarded by operators, {count(totals['unknown'])} still open",
     ):  # fmt: skip
         assert told in _text(cards)
-    before = found["totals_before"]
-    then = f"the {duration(found['before']['until_ms'] - found['before']['since_ms'])} before"
+    before = report["totals_before"]
+    then = f"the {duration(report['before']['until_ms'] - report['before']['since_ms'])} before"
     for name in ("letters", "retries", "wasted"):
         assert f"{count(before[name])} {then} ({change(totals[name], before[name])})" in _text(cards)
     assert f"{share(before['recovery'])} {then} ({points(totals['recovery'], before['recovery'])})" in _text(cards)
 
 
-def test_the_box_about_the_data_has_what_the_json_has_of_it(found: dict[str, Any], rendered: str) -> None:
-    box = _text(rendered.partition('id="quality"')[2].partition("</section>")[0])
-    assert f"x.DLT of payments ({count(found['unsampled'][0]['retries'])})" in box
-    assert ", ".join(found["days_missing"]) in box
-    assert f"{count(found['totals']['unknown'])} letters have no end yet" in box
-    assert f"{count(found['not_counted'][0]['records'])} unreadable" in box
-    assert f"the first at {moment(found['odd']['first_ms'])} UTC" in box
+def test_the_box_about_the_data_has_what_the_json_has_of_it(report: dict[str, Any], page_html: str) -> None:
+    box = _text(page_html.partition('id="quality"')[2].partition("</section>")[0])
+    assert f"x.DLT of payments ({count(report['unsampled'][0]['retries'])})" in box
+    assert ", ".join(report["days_missing"]) in box
+    assert f"{count(report['totals']['unknown'])} letters have no end yet" in box
+    assert f"{count(report['not_counted'][0]['records'])} unreadable" in box
+    assert f"the first at {moment(report['odd']['first_ms'])} UTC" in box
     clean = {"unsampled": [], "days_missing": [], "not_counted": [], "odd": {"letters": 0, "first_ms": None}}
-    totals = found["totals"] | {"unknown": 0}
-    assert describe_quality(found | clean | {"totals": totals}) == []
-    assert "--since 7d" in describe_quality(found | {"before": None})[2]
-    short = found["before"] | {"since_ms": found["before"]["until_ms"] - 3_600_000}
-    assert "only a part was recorded (records begin 1 h before this period" in describe_quality(found | {"before": short})[2]
+    totals = report["totals"] | {"unknown": 0}
+    assert describe_quality(report | clean | {"totals": totals}) == []
+    assert "--since 7d" in describe_quality(report | {"before": None})[2]
+    short = report["before"] | {"since_ms": report["before"]["until_ms"] - 3_600_000}
+    assert "only a part was recorded (records begin 1 h before this period" in describe_quality(report | {"before": short})[2]
 
 
-def test_marks_of_every_picture_stand_where_the_json_says(found: dict[str, Any], rendered: str) -> None:
-    hazards = [row for kind in found["worth"] for row in kind["hazards"]]
-    by_attempt, by_time = found["incidence_by_attempt"], found["incidence_by_time"]
+def test_marks_of_every_picture_stand_where_the_json_says(report: dict[str, Any], page_html: str) -> None:
+    hazards = [row for kind in report["worth"] for row in kind["hazards"]]
+    by_attempt, by_time = report["incidence_by_attempt"], report["incidence_by_time"]
     expected: dict[str, list[tuple[str, list[float]]]] = {
         "worth": [("chance to recover: ", [100 * row["hazard"] for row in hazards])],
         "incidence_by_attempt": [("of all letters: ", _parts(by_attempt))],
         "incidence_by_time": [("of all letters: ", _parts(by_time))],
         "waste": [("retries sent: ", [
-            part for row in found["waste"] for part in (row["wasted"], row["retries"] - row["wasted"])
+            part for row in report["waste"] for part in (row["wasted"], row["retries"] - row["wasted"])
         ])],
-        "comparison": [("recovered of what ended: ", [100 * row["recovery"] for row in found["comparison"]]),
-                       ("recovery_low: ", [row["recovery_low"] for row in found["comparison"]]),
-                       ("recovery_high: ", [row["recovery_high"] for row in found["comparison"]])],
-        "time_to_recovery": [("from first failure to recovery: ", _percentiles(found["time_to_recovery"]))],
-        "lateness": [("sent after it was due: ", _percentiles(found["lateness"]))],
-        "fingerprints": [("failures: ", [row["failures"] for row in found["fingerprints_over_time"]])],
-        "retries_over_time": [("retries in a minute: ", [row["sent"] for row in found["retries_over_time"] + found["storms"]])],
+        "comparison": [("recovered of what ended: ", [100 * row["recovery"] for row in report["comparison"]]),
+                       ("recovery_low: ", [row["recovery_low"] for row in report["comparison"]]),
+                       ("recovery_high: ", [row["recovery_high"] for row in report["comparison"]])],
+        "time_to_recovery": [("from first failure to recovery: ", _percentiles(report["time_to_recovery"]))],
+        "lateness": [("sent after it was due: ", _percentiles(report["lateness"]))],
+        "fingerprints": [("failures: ", [row["failures"] for row in report["fingerprints_over_time"]])],
+        "retries_over_time": [("retries in a minute: ", [row["sent"] for row in report["retries_over_time"] + report["storms"]])],
     }  # fmt: skip
-    figures = dict(re.findall(r'<figure id="plot-([a-z_]+)"(.*?)</figure>', rendered, re.DOTALL))
+    figures = dict(re.findall(r'<figure id="plot-([a-z_]+)"(.*?)</figure>', page_html, re.DOTALL))
     assert figures.keys() == expected.keys()
     for name, axes in expected.items():
         for axis, numbers in axes:
@@ -155,11 +157,11 @@ def test_marks_of_every_picture_stand_where_the_json_says(found: dict[str, Any],
             assert {*shown} - {*wanted} <= {0.0}, (name, axis)
 
 
-def test_whatever_else_has_a_digit_is_a_number_or_a_name_of_the_json(found: dict[str, Any], rendered: str) -> None:
-    assert _unexplained(rendered, found) == []
-    totals = found["totals"]
-    others = found | {"totals": totals | {"wasted": 10_007}}
-    assert {digits.strip(",.") for digits in _unexplained(rendered, others)} == {count(totals["wasted"])}
+def test_whatever_else_has_a_digit_is_a_number_or_a_name_of_the_json(report: dict[str, Any], page_html: str) -> None:
+    assert list_unexplained(page_html, report) == []
+    totals = report["totals"]
+    others = report | {"totals": totals | {"wasted": 10_007}}
+    assert {digits.strip(",.") for digits in list_unexplained(page_html, others)} == {count(totals["wasted"])}
 
 
 @pytest.mark.parametrize(("number", "sentences"), [
@@ -183,7 +185,7 @@ def test_each_number_has_the_word_that_goes_with_it(number: int, sentences: tupl
     assert [said for said in sentences if said not in text] == []
 
 
-def _unexplained(rendered: str, found: dict[str, Any]) -> list[str]:
+def list_unexplained(rendered: str, found: dict[str, Any]) -> list[str]:
     """Numbers of the text of a page that are no number of the JSON, as people read them, and stand in no name of it."""
     text = _text(re.sub(r"<style>.*?</style>|<figure.*?</figure>", " ", rendered, flags=re.DOTALL))
     names = sorted({value for value in _leaves(found) if isinstance(value, str) and value}, key=len, reverse=True)

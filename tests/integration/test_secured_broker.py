@@ -28,7 +28,7 @@ def _topics(broker: SecuredBroker, timeout_s: float = _ASK_S, **properties: str)
     return set(client.list_topics(timeout=timeout_s).topics)
 
 
-def _connected(broker: SecuredBroker, user: str) -> AdminClient:
+def connect_client(broker: SecuredBroker, user: str) -> AdminClient:
     # A probe waits two seconds for its answer; a busy machine may need as long to connect and to let in.
     client = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "logger": QUIET, **broker.client(user, "guest's own")})
     client.list_topics(timeout=_ASK_S)
@@ -67,7 +67,7 @@ def test_a_user_sees_a_topic_while_that_is_granted_and_not_before_or_after(secur
 def test_who_may_only_read_a_target_does_not_say_that_the_worker_may_not_write_to_it(secured: SecuredBroker, user: str) -> None:
     right = Right(f"User:{user}", "topic", _TOPIC, "read")
     secured.grant([right])
-    client = _connected(secured, user)
+    client = connect_client(secured, user)
     probe = TargetProbe(client)
     await_that("it is told", lambda: "WRITE" in probe.probe_targets({_TOPIC}).get(_TOPIC, ""))
     assert TargetProbe(client, writes=False).find_closed({_TOPIC}) == {}
@@ -78,7 +78,7 @@ def test_who_may_only_read_a_target_does_not_say_that_the_worker_may_not_write_t
 def test_what_a_topic_takes_is_told_to_who_may_describe_its_configuration_and_unknown_to_others(
     secured: SecuredBroker, user: str
 ) -> None:
-    client = _connected(secured, user)
+    client = connect_client(secured, user)
     write, describe = (Right(f"User:{user}", "topic", _TOPIC, operation) for operation in ("write", "describe-configs"))
     secured.grant([write])
     assert TargetProbe(client).ask_limits({_TOPIC, f"{_TOPIC}.unseen"}) == {}

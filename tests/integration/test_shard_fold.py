@@ -70,7 +70,7 @@ def test_how_much_of_a_restore_is_done_is_told(tmp_path: Path) -> None:
     table.close()
 
 
-def opened(path: Path, end_offset: int) -> Shard:
+def open_shard(path: Path, end_offset: int) -> Shard:
     """A shard over a table that may be there already."""
     table = RocksTable.open(path, Identity("cluster", "topic", 0), Memory(8 << 20), clock.wall_ms(), 60_000)
     unused: Any = object()
@@ -89,7 +89,7 @@ def test_a_shard_stops_before_the_first_record_of_a_newer_version_and_goes_on_fr
     first, last = Told(10, (KEYS[0], b"first")), Told(13, (KEYS[2], b"last"))
     # Offsets have gaps where compaction or the ends of transactions lie.
     log: list[Any] = [first, Told(12, NEWER.get(newer, (KEYS[1], b"second"))), last, Told(15, (KEYS[0], None))]
-    shard = opened(tmp_path / "table", end_offset=16)
+    shard = open_shard(tmp_path / "table", end_offset=16)
     shard.apply_messages(log)
     shard.apply_messages([Told(16, (KEYS[2], None))])  # type: ignore[list-item]
     if newer == "nothing":
@@ -102,7 +102,7 @@ def test_a_shard_stops_before_the_first_record_of_a_newer_version_and_goes_on_fr
         assert shard.to_restore() == 0
     shard.table.close()
     # As an upgraded worker would find it: here, one for which the record is none of its business.
-    again = opened(tmp_path / "table", end_offset=16)
+    again = open_shard(tmp_path / "table", end_offset=16)
     assert again.table.next_offset == (17 if newer == "nothing" else 12)
     if newer != "nothing":
         again.apply_messages([Told(12, (KEYS[1], b"known now")), *log[2:]])
@@ -112,7 +112,7 @@ def test_a_shard_stops_before_the_first_record_of_a_newer_version_and_goes_on_fr
 
 
 def test_a_strangers_record_is_passed_over_and_counted_and_not_called_newer(tmp_path: Path) -> None:
-    shard = opened(tmp_path / "table", end_offset=3)
+    shard = open_shard(tmp_path / "table", end_offset=3)
     log: list[Any] = [Told(0, (KEYS[0], b"v")), Told(1, (b"stranger", b"v")), Told(2, (KEYS[1], b"v"))]
     shard.apply_messages(log)
     assert (shard.phase, shard.table.next_offset, shard.table.waiting) == (Phase.READY, 3, 2)

@@ -38,7 +38,7 @@ def broker(secured: SecuredBroker) -> SecuredBroker:
     return secured
 
 
-def _given(broker: SecuredBroker, way: str) -> tuple[str, dict[str, str]]:
+def choose_connection(broker: SecuredBroker, way: str) -> tuple[str, dict[str, str]]:
     """Where to connect, and librdkafka's properties."""
     certificate, key = broker.certificate(USER, PASSPHRASE)
     locked = {"ssl.key.password": PASSPHRASE}
@@ -64,7 +64,7 @@ def _given(broker: SecuredBroker, way: str) -> tuple[str, dict[str, str]]:
 
 @pytest.mark.parametrize("way", ["keystore", *only_in_faults("files", "pem", "password")])
 def test_spark_connects_as_the_service_does(broker: SecuredBroker, spark: SparkSession, way: str) -> None:
-    servers, kafka = _given(broker, way)
+    servers, kafka = choose_connection(broker, way)
     # The service's own client takes them, so they are what they are taken for.
     producer = Producer({"bootstrap.servers": servers, "logger": QUIET, **kafka})
     assert TOPIC in producer.list_topics(timeout=30.0).topics

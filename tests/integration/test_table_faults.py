@@ -24,7 +24,7 @@ FLIPPED_BYTES = 4 << 10
 IDENTITY = Identity("cluster", "topic", 0)
 
 
-def opened(path: Path, identity: Identity = IDENTITY, now_ms: int = NOW_MS) -> RocksTable:
+def open_table(path: Path, identity: Identity = IDENTITY, now_ms: int = NOW_MS) -> RocksTable:
     # A cache of its own for each: blocks that another one has read would hide what is wrong with the file.
     return RocksTable.open(path, identity, Memory(8 << 20), now_ms, DAY_MS)
 
@@ -38,7 +38,7 @@ def rows(count: int = ROWS, seed: int = 1) -> list[tuple[bytes, bytes]]:
 def path(tmp_path: Path) -> Path:
     """A table with rows in sorted files, closed."""
     path = tmp_path / "table"
-    table = opened(path)
+    table = open_table(path)
     table.apply_records(rows(), ROWS, NOW_MS)
     table._db._handle.flush()
     table.close()
@@ -77,7 +77,7 @@ def corrupt(path: Path, seed: int) -> None:
 @pytest.mark.parametrize("ask", ["find_due", "scan_entries"])
 def test_a_corrupt_block_is_said_and_never_shortens_an_answer(path: Path, ask: str, seed: int) -> None:
     corrupt(path, seed)
-    table = opened(path)
+    table = open_table(path)
     assert table.next_offset == ROWS, "it opens: RocksDB does not look at rows before they are read"
     with pytest.raises(TableUnreadable, match=r"checksum|[Cc]orruption"):
         table.find_due(NOW_MS, ALL, ALL) if ask == "find_due" else table.scan_entries(b"", ALL)
@@ -87,7 +87,7 @@ def test_a_corrupt_block_is_said_and_never_shortens_an_answer(path: Path, ask: s
 @pytest.mark.parametrize("seed", range(8))
 def test_batches_are_right_up_to_the_corrupt_block(path: Path, seed: int) -> None:
     corrupt(path, seed)
-    table, expected, delivered = opened(path), rows(), 0
+    table, expected, delivered = open_table(path), rows(), 0
     for _ in range(ROWS):
         try:
             batch = table.find_due(NOW_MS, 1_000, ALL)
@@ -104,7 +104,7 @@ def test_batches_are_right_up_to_the_corrupt_block(path: Path, seed: int) -> Non
 
 def test_a_row_in_a_corrupt_block_is_not_missing_but_unreadable(path: Path) -> None:
     corrupt(path, seed=1)
-    table = opened(path)
+    table = open_table(path)
     answers = []
     for key, value in rows():
         try:
@@ -117,12 +117,12 @@ def test_a_row_in_a_corrupt_block_is_not_missing_but_unreadable(path: Path) -> N
 
 def test_after_an_iterator_raised_the_table_closes_and_opens_again(path: Path) -> None:
     corrupt(path, seed=1)
-    table = opened(path)
+    table = open_table(path)
     for _ in range(3):
         with pytest.raises(TableUnreadable):
             table.find_due(NOW_MS, ALL, ALL)
     table.close()
-    again = opened(path)
+    again = open_table(path)
     assert again.next_offset == ROWS
     again.close()
 
@@ -131,18 +131,18 @@ def test_a_truncated_sorted_file_is_wiped_or_said(path: Path) -> None:
     file = largest(path, "*.sst")
     with file.open("r+b") as whole:
         whole.truncate(file.stat().st_size // 2)
-    assert is_empty(opened(path))
+    assert is_empty(open_table(path))
 
 
 def test_a_missing_sorted_file_is_wiped(path: Path) -> None:
     largest(path, "*.sst").unlink()
-    assert is_empty(opened(path))
+    assert is_empty(open_table(path))
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense\n", b"MANIFEST-999999\n", b"\0" * 100])
 def test_a_corrupt_current_file_is_wiped(path: Path, content: bytes) -> None:
     (path / "CURRENT").write_bytes(content)
-    assert is_empty(opened(path))
+    assert is_empty(open_table(path))
 
 
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "missing"])
@@ -154,14 +154,14 @@ def test_a_corrupt_manifest_is_wiped(path: Path, damage: str) -> None:
         content = manifest.read_bytes()
         flipped, short = bytes(byte ^ 0xFF for byte in content), content[: len(content) // 2]
         manifest.write_bytes(flipped if damage == "flipped" else short)
-    assert is_empty(opened(path))
+    assert is_empty(open_table(path))
 
 
 def test_an_open_table_is_written_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a killed worker has little to fold again, and an idle table does not look older than it is."""
     now_s = 1_000.0
     monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
-    table = opened(tmp_path / "table")
+    table = open_table(tmp_path / "table")
     table.apply_records(rows(10), 10, NOW_MS)
     now_s += 59
     table.apply_records(rows(20)[10:], 20, NOW_MS + 59_000)
@@ -179,7 +179,7 @@ def on_disk(folder: Path) -> int:
     for file in (folder / "table").iterdir():
         if file.is_file() and file.name != "LOCK":
             (killed / file.name).write_bytes(file.read_bytes())
-    found = opened(killed, now_ms=NOW_MS + 60_000)
+    found = open_table(killed, now_ms=NOW_MS + 60_000)
     next_offset = found.next_offset
     assert found.waiting == len(found.scan_entries(b"", ALL)) == next_offset
     found.close()
@@ -188,37 +188,37 @@ def on_disk(folder: Path) -> int:
 
 
 def test_the_table_of_another_partition_is_wiped(path: Path) -> None:
-    assert is_empty(opened(path, Identity("cluster", "topic", 1)))
+    assert is_empty(open_table(path, Identity("cluster", "topic", 1)))
 
 
 @pytest.mark.parametrize("foreign", [Identity("other", "topic", 0), Identity("cluster", "new", 0)])
 def test_the_table_of_another_changelog_is_kept_until_that_is_adopted(path: Path, foreign: Identity) -> None:
     for _ in range(2):
         with pytest.raises(ChangelogReplaced, match=r"changelog identity changed.*--adopt-empty-changelog"):
-            opened(path, foreign)
-    kept = opened(path)
+            open_table(path, foreign)
+    kept = open_table(path)
     assert kept.waiting == ROWS
     kept.close()
     assert is_empty(RocksTable.open(path, foreign, Memory(8 << 20), NOW_MS, DAY_MS, adopt=True))
 
 
 def test_a_table_that_is_too_old_is_wiped_and_one_at_the_limit_is_not(path: Path) -> None:
-    kept = opened(path, now_ms=NOW_MS + DAY_MS)
+    kept = open_table(path, now_ms=NOW_MS + DAY_MS)
     assert kept.waiting == ROWS
     kept.close()
-    assert is_empty(opened(path, now_ms=NOW_MS + DAY_MS + 1))
+    assert is_empty(open_table(path, now_ms=NOW_MS + DAY_MS + 1))
 
 
 def test_a_table_from_too_far_in_the_future_is_wiped(path: Path) -> None:
     """A clock that was ahead when it was written would keep it for longer than deletes are kept."""
-    assert is_empty(opened(path, now_ms=NOW_MS - DAY_MS - 1))
+    assert is_empty(open_table(path, now_ms=NOW_MS - DAY_MS - 1))
 
 
 def test_rows_without_a_state_are_wiped(path: Path) -> None:
     raw = Rdict(str(path), options=Options(raw_mode=True))
     raw.delete(b"\0")
     raw.close()
-    assert is_empty(opened(path))
+    assert is_empty(open_table(path))
 
 
 @pytest.mark.parametrize("state", [b"", b"\xc1", b"not a state", b"\x95\x01\x93\xa1a\xa1b\x00"])
@@ -226,33 +226,33 @@ def test_an_unreadable_state_is_wiped(path: Path, state: bytes) -> None:
     raw = Rdict(str(path), options=Options(raw_mode=True))
     raw[b"\0"] = state
     raw.close()
-    assert is_empty(opened(path))
+    assert is_empty(open_table(path))
 
 
 def test_a_wiped_table_is_folded_anew(path: Path) -> None:
     (path / "CURRENT").write_bytes(b"nonsense\n")
-    table = opened(path)
+    table = open_table(path)
     table.apply_records(rows(10), 10, NOW_MS)
     table.close()
-    again = opened(path)
+    again = open_table(path)
     assert [row[1:] for row in again.scan_entries(b"", ALL)] == rows(10)
     again.close()
 
 
 def test_a_second_table_on_the_same_files_is_refused_and_nothing_is_wiped(path: Path) -> None:
-    first = opened(path)
+    first = open_table(path)
     with pytest.raises(Exception, match=r"(?i)lock"):
-        opened(path)
+        open_table(path)
     assert first.waiting == len(first.scan_entries(b"", ALL)) == ROWS
     first.apply_records([(entry_keys.build_key(1, entry_keys.build_key_stem("late.DLT", 0), 0), b"late")], ROWS + 1, NOW_MS)
     first.close()
-    again = opened(path)
+    again = open_table(path)
     assert again.waiting == ROWS + 1
     again.close()
 
 
 def test_a_closed_table_can_be_opened_at_once_many_times(path: Path) -> None:
     for _ in range(10):
-        table = opened(path)
+        table = open_table(path)
         assert len(table.find_due(NOW_MS, 10, ALL)) == 10
         table.close()

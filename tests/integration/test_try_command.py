@@ -25,7 +25,7 @@ LETTERS: list[Headers] = [
 ]  # fmt: skip
 
 
-def sent(deployment: Deployment, age_ms: int = 0) -> int:
+def send_letters(deployment: Deployment, age_ms: int = 0) -> int:
     sender = Sender(deployment.bootstrap_servers)
     for topic in deployment.dead_letters:
         for n, headers in enumerate(LETTERS):
@@ -33,7 +33,7 @@ def sent(deployment: Deployment, age_ms: int = 0) -> int:
     return len(sender.finish())
 
 
-def told(deployment: Deployment, *arguments: str) -> dict[str, Any]:
+def run_try(deployment: Deployment, *arguments: str) -> dict[str, Any]:
     ended = deployment.command("try", "--json", *arguments)
     assert ended.returncode == 0, ended.stderr
     found: dict[str, Any] = json.loads(ended.stdout)
@@ -42,8 +42,8 @@ def told(deployment: Deployment, *arguments: str) -> dict[str, Any]:
 
 def test_what_is_counted_is_what_a_worker_does(deploy: Deploy) -> None:
     deployment = deploy({"orders": 3, "bills": 1}, defaults=SOON, topic_keys=RULES)
-    count = sent(deployment)
-    result = told(deployment)
+    count = send_letters(deployment)
+    result = run_try(deployment)
     assert (result["letters"], result["retried"], result["parked"]) == (count, 24, 12)
     expected = Counter({(row["policy"], row["target"], row["reason"] or ""): row["letters"] for row in result["by_policy"]})
     assert {row["exception"]: (row["letters"], row["retried"], row["parked"]) for row in result["by_exception"]} == {
@@ -63,11 +63,11 @@ def test_what_is_counted_is_what_a_worker_does(deploy: Deploy) -> None:
 
 def test_letters_that_grew_old_are_retried_as_when_they_were_written_and_park_now(deployment: Deployment) -> None:
     deployment.policy_file.write_text(deployment.policy_file.read_text().replace("jitter: full", "jitter: none, max_age: 1h"))
-    count = sent(deployment, age_ms=7_200_000)
-    result = told(deployment)
+    count = send_letters(deployment, age_ms=7_200_000)
+    result = run_try(deployment)
     assert (result["letters"], result["retried"]) == (count, count)
     assert result["now"] == {"at_once": 0, "within_an_hour": 0, "later": 0, "parked": count}
-    assert told(deployment, "--newest", "2")["letters"] <= 6
+    assert run_try(deployment, "--newest", "2")["letters"] <= 6
 
 
 def test_topics_are_named_that_have_no_policy_or_are_not_there(deployment: Deployment) -> None:

@@ -131,10 +131,10 @@ def test_2_16_a_host_that_cannot_be_resolved(lookup: Lookup, error: str) -> None
 
 
 def loopback(*_asked: object) -> Callable[[str, str], object]:
-    async def found(_host: str, _team: str) -> list[str]:
+    async def find_loopback(_host: str, _team: str) -> list[str]:
         return ["127.0.0.1"]
 
-    return found
+    return find_loopback
 
 
 def serving() -> ssl.SSLContext:

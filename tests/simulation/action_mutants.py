@@ -82,25 +82,25 @@ def _outcome_apart() -> Patches:
 def _same_key() -> Patches:
     original = EntryActions._move_entry
 
-    def moved(actions: Any, state: Any, key: bytes, was: Any, entry: Any, due_at_ms: int, lane: Any = None) -> Any:
+    def move_under_same_key(actions: Any, state: Any, key: bytes, was: Any, entry: Any, due_at_ms: int, lane: Any = None) -> Any:
         acted = original(actions, state, key, was, entry, due_at_ms, lane)
         if due_at_ms != entry_keys.due_at_ms(key) + 1:
             return acted
         packed = msgspec.structs.replace(acted.move.packed, key=key)
         return acted._replace(key=key, move=acted.move._replace(packed=packed))
 
-    return [patch.object(EntryActions, "_move_entry", moved)]
+    return [patch.object(EntryActions, "_move_entry", move_under_same_key)]
 
 
 def _acted_early() -> Patches:
     select, hold = joint_sweep._select, Shard.acquire_sweep_lock
 
-    def held(shard: Shard) -> bool:
+    def is_free_to_act(shard: Shard) -> bool:
         if shard.phase is not Phase.RESTORING:
             return hold(shard)
         return shard.table.has_slices and shard._sweeping.acquire(blocking=False)
 
-    def selected(shard: Shard, writer: Any, shard_context: Any, now_ms: int, *limits: int) -> Any:
+    def select_early(shard: Shard, writer: Any, shard_context: Any, now_ms: int, *limits: int) -> Any:
         if shard.phase is Phase.RESTORING:
             shard.moves.move_batch(writer, shard_context, now_ms)
             return None
@@ -109,17 +109,17 @@ def _acted_early() -> Patches:
     def is_idle(shard: Shard, now_ms: int) -> bool:
         return shard.phase is not Phase.RESTORING and shard.quiet(now_ms)
 
-    parts = (joint_sweep, "_select", selected), (Shard, "acquire_sweep_lock", held), (Shard, "is_idle", is_idle)
+    parts = (joint_sweep, "_select", select_early), (Shard, "acquire_sweep_lock", is_free_to_act), (Shard, "is_idle", is_idle)
     return [patch.object(*part) for part in parts]
 
 
 def _edit_unseen() -> Patches:
     original = EntryActions._edit_entry
 
-    def edited(actions: Any, state: Any, member: Any, entry: Any, envelope: bytes) -> Any:
+    def edit_with_own_digest(actions: Any, state: Any, member: Any, entry: Any, envelope: bytes) -> Any:
         return original(actions, state, msgspec.structs.replace(member, digest=hash_envelope(envelope)), entry, envelope)
 
-    return [patch.object(EntryActions, "_edit_entry", edited)]
+    return [patch.object(EntryActions, "_edit_entry", edit_with_own_digest)]
 
 
 def _step_without_tally() -> Patches:
@@ -143,11 +143,11 @@ def _step_unjudged() -> Patches:
 def _tally_untold() -> Patches:
     original, late = RampRunner._copy_tally, WeakKeyDictionary[RampRunner, list[Any]]()
 
-    def copied(climbing: RampRunner, state: Any, tally: Any) -> list[Any]:
+    def keep_tally(climbing: RampRunner, state: Any, tally: Any) -> list[Any]:
         before, late[climbing] = late.get(climbing, []), original(climbing, state, tally)
         return before
 
-    return [patch.object(RampRunner, "_copy_tally", copied)]
+    return [patch.object(RampRunner, "_copy_tally", keep_tally)]
 
 
 def _sent_unseen() -> Patches:
@@ -165,18 +165,18 @@ def _sent_unseen() -> Patches:
     return [patch.object(RampRunner, "__init__", lambda climbing, shard, table: original(climbing, shard, Empty(table)))]
 
 
-def _unredacted(entry: Any, discarded: str) -> Any:
+def discard_whole(entry: Any, discarded: str) -> Any:
     return msgspec.structs.replace(entry, destination=discarded)
 
 
 def _erased_returned() -> Patches:
     original = LetterReturns.find_refusal
 
-    def refused(returns: Any, record: Any) -> Any:
+    def refuse_other_than_erased(returns: Any, record: Any) -> Any:
         found = original(returns, record)
         return None if found == Refusal(names.ERASED.decode()) else found
 
-    return [patch.object(LetterReturns, "find_refusal", refused)]
+    return [patch.object(LetterReturns, "find_refusal", refuse_other_than_erased)]
 
 
 ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
@@ -199,7 +199,7 @@ ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "step-unjudged": _step_unjudged,
     "sent-unseen": _sent_unseen,
     "incomplete-begun": lambda: [patch.object(Acting, "_is_complete", lambda *_: True)],
-    "erased-whole": lambda: [patch.object(letter_changes, "redact_entry", _unredacted)],
+    "erased-whole": lambda: [patch.object(letter_changes, "redact_entry", discard_whole)],
     "erased-returned": _erased_returned,
     "pause-without-end": lambda: [patch.object(Pause, "stands", lambda *_: True)],
 }

@@ -44,14 +44,14 @@ class SimulatedSource:
     def prepare(self, messages: Sequence[Any], now_ms: int, into: BatchResult) -> None:
         """See `EntrySource.prepare`."""
         for message in messages:
-            if not ended(message):
+            if not is_ended(message):
                 name = entry_keys.hash_name(TEAM, SCHEDULES, message.key())
                 version = self._versions.next_version(message, now_ms, of_cancel=message.value() is None)
                 key, value = _row(name, version, message, now_ms, self._codec)
                 into.entries[entry_keys.find_shard(name, SHARDS)].append({"key": key, "value": value})
 
 
-def ended(message: Any) -> bool:
+def is_ended(message: Any) -> bool:
     """Whether it is the tombstone that a fired schedule left behind, read back."""
     return any(name == ENDED for name, _ in message.headers() or [])
 

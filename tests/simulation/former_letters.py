@@ -19,7 +19,7 @@ _PARKED = {"orders.DLT": "shop.parked", "others.DLT": ""}
 _TIMES_MADE = 4
 
 
-def rest(world: World, random: Random) -> None:
+def put_former_letters(world: World, random: Random) -> None:
     """Letters that failed at one place of a topic, each time that it was made, in half of all runs."""
     for topic, parked in _PARKED.items() if random.random() < 0.5 else ():
         partition, offset = random.randrange(DEAD_LETTERS[topic]), random.randrange(3)

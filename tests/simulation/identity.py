@@ -29,12 +29,12 @@ class Identities:
 
     def of_record(self, record: MemoryRecord) -> str:
         """Whose letter rests, or is sent."""
-        headers = _ours(record.headers() or ())
+        headers = select_own_headers(record.headers() or ())
         return self._called((headers.get(names.SOURCE) or b"").decode(), headers.get(names.ID))
 
     def of_entry(self, key: bytes, envelope: bytes) -> str:
         """Whose entry waits under a key."""
-        lineage = _ours(OBSERVER.decode_to_show(key, envelope).headers).get(names.ID) if self._former else None
+        lineage = select_own_headers(OBSERVER.decode_to_show(key, envelope).headers).get(names.ID) if self._former else None
         return self._called(coordinates(key), lineage)
 
     def of_outcome(self, told: Outcome) -> str:
@@ -51,5 +51,5 @@ def coordinates(key: bytes) -> str:
     return f"{where.topic}/{where.partition}/{where.offset}"
 
 
-def _ours(headers: Iterable[Header]) -> dict[str, bytes | None]:
+def select_own_headers(headers: Iterable[Header]) -> dict[str, bytes | None]:
     return {name: value for name, value in headers if name in (names.SOURCE, names.ID)}

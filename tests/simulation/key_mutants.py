@@ -83,7 +83,7 @@ def _held_apart() -> Patches:
 def _let_go_as_it_was() -> Patches:
     original = hold._make_released_key
 
-    def released(key: bytes, envelope: bytes) -> bytes:
+    def let_go(key: bytes, envelope: bytes) -> bytes:
         if key[0] != NAMED:
             return original(key, envelope)
         of = envelopes.decode_routing(envelope)
@@ -91,7 +91,7 @@ def _let_go_as_it_was() -> Patches:
             key, entry_keys.build_named_lane(of.team, entry_keys.read_source(key).topic, of.destination)
         )
 
-    return [patch.object(hold, "_make_released_key", released)]
+    return [patch.object(hold, "_make_released_key", let_go)]
 
 
 KEY_MUTANTS: dict[str, Callable[[], Patches]] = {

@@ -92,17 +92,18 @@ def _no_proof() -> Patches:
 def _proof_first() -> Patches:
     begin, commit = sweep_producers._Producer.begin, sweep_producers._Producer.commit
 
-    def begun(producer: Any) -> None:
+    def begin_after_proof(producer: Any) -> None:
         begin(producer)
         open_now = list(producer._prove.__self__._open)
         producer.read_to(*producer._prove(open_now))
 
-    def unproved(producer: Any) -> None:
+    def commit_without_proof(producer: Any) -> None:
         producer._touched.clear()
         commit(producer)
 
     return [
-        patch.object(sweep_producers._Producer, "begin", begun), patch.object(sweep_producers._Producer, "commit", unproved)
+        patch.object(sweep_producers._Producer, "begin", begin_after_proof),
+        patch.object(sweep_producers._Producer, "commit", commit_without_proof),
     ]  # fmt: skip
 
 
@@ -118,10 +119,10 @@ def _committing(by: Callable[[Any, Any], Any]) -> Any:
     """Commit sweeps by another writer, made of the writer and the shards."""
     original = sweep._commit_shards
 
-    def committed(shards: Any, context: Any) -> Any:
+    def commit_by_other(shards: Any, context: Any) -> Any:
         return original(shards, context._replace(writer=by(context.writer, shards)))
 
-    return patch.object(sweep, "_commit_shards", committed)
+    return patch.object(sweep, "_commit_shards", commit_by_other)
 
 
 def _two_transactions() -> Patches:
@@ -292,13 +293,13 @@ def _offsets_not_waited_for() -> Patches:
         else:
             original(writer, positions, member)
 
-    def committed(writer: SteppedWriter) -> None:
+    def commit_at_once(writer: SteppedWriter) -> None:
         # They come while it is asked to commit: just before that, and behind those of the next batch.
         if late := on_their_way.pop(writer, None):
             original(writer, *late)
         commit(writer)
 
-    return [patch.object(SteppedWriter, "read_to", read_to), patch.object(SteppedWriter, "commit", committed)]
+    return [patch.object(SteppedWriter, "read_to", read_to), patch.object(SteppedWriter, "commit", commit_at_once)]
 
 
 def _records_not_waited_for() -> Patches:

@@ -101,7 +101,7 @@ class Schedules:
         for key, value in changes:
             if value is None:
                 continue
-            about = _about(key)
+            about = describe_place(key)
             schedule = self.schedules.get(about)
             if schedule is None:
                 raise Violation(f"phantom: {about}")
@@ -109,23 +109,23 @@ class Schedules:
                 schedule.taken = True
                 taken.append(about)
             else:
-                want(any(_about(other) == about for other in nulls), "duplicate", f"{about} was taken in twice")
+                want(any(describe_place(other) == about for other in nulls), "duplicate", f"{about} was taken in twice")
             self.live.setdefault(entry_keys.name_of(key), set()).add(key)
             plan = OBSERVER.decode_named(key, value).plan
             self._runs[key] = plan.run if plan else 0
         return taken
 
     def _ended(self, changes: Any, fired: dict[str, MemoryRecord], beside: dict[tuple[str, bytes | None], int]) -> None:
-        again = {_about(key) for key, value in changes if value is not None}
+        again = {describe_place(key) for key, value in changes if value is not None}
         for key, value in changes:
             if value is not None:
                 continue
-            about, live = _about(key), self.live.get(entry_keys.name_of(key), set())
+            about, live = describe_place(key), self.live.get(entry_keys.name_of(key), set())
             want(key in live, "duplicate", f"{about} has ended already")
             live.discard(key)
             lower = [other for other in live if rank(other) < rank(key)]
             greater = len(live) > len(lower)
-            want(greater or not lower, "revived", f"{', '.join(map(_about, lower))} by the end of {about}")
+            want(greater or not lower, "revived", f"{', '.join(map(describe_place, lower))} by the end of {about}")
             if about in fired:
                 self._fire(about, key, fired.pop(about), beside)
             else:
@@ -158,7 +158,7 @@ class Schedules:
         last = {each.record.key(): about for about, each in self.schedules.items()}
         found = [about for about, each in self.schedules.items() if not each.taken]
         found += [about for about in last.values() if len(self.schedules[about].fired) < self.schedules[about].runs]
-        return found + [_about(key) for keys in self.live.values() for key in keys]
+        return found + [describe_place(key) for keys in self.live.values() for key in keys]
 
     def due_ms(self) -> list[int]:
         """When those that wait are due."""
@@ -170,7 +170,7 @@ def runs_of(every_ms: int) -> int:
     return RUNS if every_ms else 1
 
 
-def _about(key: bytes) -> str:
+def describe_place(key: bytes) -> str:
     where = entry_keys.read_source(key)
     return f"{where.topic}/{where.partition}/{where.offset}"
 

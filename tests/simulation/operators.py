@@ -64,7 +64,7 @@ class Operators:
         self.patient = bool(self.left) and self.random.random() < 0.8
         self.hourly = self.random.random() < 0.4
         if self.left:
-            former_letters.rest(world, self.random)
+            former_letters.put_former_letters(world, self.random)
         # What was under each key of a shard when somebody looked first: edits are made of that.
         self._seen: dict[tuple[int, bytes], bytes] = {}
 

@@ -112,7 +112,7 @@ class Plan(NamedTuple):
     late: float
 
 
-def drawn(random: Random) -> Plan:
+def draw_plan(random: Random) -> Plan:
     """A plan. Some runs are without one kind of trouble, so that another is not always drowned by it."""
 
     def rate(*among: float) -> float:

@@ -137,7 +137,7 @@ def _calm(world: World) -> None:
     for _ in range(_ROUNDS_MAX):
         before = ledger.size(), len(outside.returns), sum(p.end for held in log.topics.values() for p in held)
         _round(world)
-        if not ledger.size() and not outside.returns and _settled(world):
+        if not ledger.size() and not outside.returns and is_settled(world):
             break
         idle = before == (ledger.size(), len(outside.returns), sum(p.end for held in log.topics.values() for p in held))
         world.pass_time(_until_next(world) if idle else _ROUND_MS)
@@ -169,7 +169,7 @@ def _until_next(world: World) -> int:
     return max(_ROUND_MS, min(*ahead, _IDLE_MS_MAX))
 
 
-def _settled(world: World) -> bool:
+def is_settled(world: World) -> bool:
     """Every shard is open somewhere, and has folded all there is."""
     ends = {p.number: p.end for p in world.log.topics[world.own.changelog]}
     open_ = [(process, shard) for h in world.hosts if (process := h.process) for shard in process.engine.list_open_shards()]

@@ -29,7 +29,7 @@ def check(name: str, table: MemoryTable, rows: list[Row], stable: int) -> None:
     if len(waiting) != table.waiting:
         raise Violation(f"table: {name} counts {table.waiting} and has {len(waiting)}")
     found = dict(waiting)
-    found |= _superseded(name, table, found)
+    found |= list_superseded_rows(name, table, found)
     found |= table.controls
     for kind in OF_ACTIONS:
         found |= dict(table.list_slices(kind, 1 << 30))
@@ -39,7 +39,7 @@ def check(name: str, table: MemoryTable, rows: list[Row], stable: int) -> None:
             raise Violation(f"table: {name}, folded up to {table.next_offset}, {what} {key.hex()}")
 
 
-def _superseded(of: str, table: MemoryTable, found: dict[bytes, bytes]) -> dict[bytes, bytes]:
+def list_superseded_rows(of: str, table: MemoryTable, found: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """Rows of those that count no more and of cancels, and whether just the greatest of each name waits."""
     rows = {key: table._rows[named_entries.build_superseded_key(key)] for key in table.list_superseded(1 << 30)}
     cancels = {

@@ -19,7 +19,7 @@ from tests.simulation import worker
 from tests.simulation.outside import Outside
 from tests.simulation.plan import APP
 from tests.simulation.world import World
-from tests.support.metrics import exported
+from tests.support.metrics import read_exported
 
 STEPS_MAX = 20_000
 
@@ -50,7 +50,7 @@ def test_a_worker_exports_what_is_declared_and_nothing_else(world: World) -> Non
     composition._watch_backlog(BacklogGauges(shards.list_open_shards, dict.fromkeys), metrics)
     composition._watch_lag(context, dict, unused)
     metrics.watch_each("retry_letters_unread", dict)
-    page = exported(metrics.render_metrics().decode())
+    page = read_exported(metrics.render_metrics().decode())
     # Of those that every process has, only this is watched where there are no brokers.
     assert page.keys() == {metric.name for metric in prometheus.WORKER} | {"retry_unreadable_records_total"}
     for name, (kind, labels) in page.items():

@@ -37,7 +37,7 @@ class Climbed(NamedTuple):
     failed: list[int]
 
 
-def climbed(recovers: float, seed: int) -> Climbed:
+def climb_ramp(recovers: float, seed: int) -> Climbed:
     """A ramp whose letters recover with this chance, to its end or until it is held."""
     ramped, random, failed = Ramped(), Random(seed), list[int]()
     climb(ramped, *SIZES, keep=KEEP)
@@ -66,7 +66,7 @@ def bound(failed: list[int]) -> float:
 
 def test_a_consumer_that_fails_three_of_ten_is_stopped_where_the_bound_says_so_and_mended_it_ends() -> None:
     for seed in range(RUNS):
-        ramped, held, failed = climbed(0.7, seed)
+        ramped, held, failed = climb_ramp(0.7, seed)
         assert held is not None
         assert held.by == "worker"
         put = sum(SIZES[: len(failed)])
@@ -85,7 +85,7 @@ def test_a_consumer_that_fails_three_of_ten_is_stopped_where_the_bound_says_so_a
 def test_a_consumer_that_recovers_nineteen_of_twenty_is_stopped_in_less_than_one_run_of_twenty() -> None:
     stopped = 0
     for seed in range(RUNS):
-        ramped, held, _ = climbed(0.95, seed)
+        ramped, held, _ = climb_ramp(0.95, seed)
         stopped += held is not None
         assert held is not None or (ramped.tally.done, ramped.state(ACTION).has_ended(0)) == (LETTERS, True)
     assert stopped <= 5

@@ -60,6 +60,8 @@ STEPS = (
 POINTS = {f"{step}, {when}" for step in STEPS for when in ("before", "after")}
 
 
+# Eight thousand runs took half an hour where other tests had most of both cores.
+@pytest.mark.timeout(7_200)
 @pytest.mark.parametrize(("first", "count"), SPANS)
 def test_every_promise_is_kept_in_every_run(first: int, count: int) -> None:
     total = run_all(first, count)

@@ -30,7 +30,7 @@ from tests.simulation.plan import (
     SESSION_MS,
     SHARDS,
     SLOW,
-    drawn,
+    draw_plan,
 )
 from tests.simulation.refusals import Refusals
 from tests.simulation.worker import Crashed, Host, Process
@@ -78,7 +78,7 @@ class WatchedLog(MemoryLog):
     def decide(self, transaction: Transaction, *, committed: bool) -> None:
         super().decide(transaction, committed=committed)
         if committed and transaction.id.startswith(f"{APP}-"):
-            self._world.say(f"committed {transaction.id}: {_told(transaction.records, self._world.own.changelog)}")
+            self._world.say(f"committed {transaction.id}: {describe_records(transaction.records, self._world.own.changelog)}")
             self._world.ledger.actions.judged_by = self.judged_by.get(transaction.id, set())
             self._world.ledger.committed(transaction)
 
@@ -93,7 +93,7 @@ class World:
 
     def __init__(self, seed: int, *, tell: bool = False) -> None:
         self.random = Random(seed)
-        self.plan = drawn(self.random)
+        self.plan = draw_plan(self.random)
         self.now_ms, self.calm, self._tell = BEGIN_MS, False, tell
         self.trace: list[str] = []
         self.happened: Counter[str] = Counter()
@@ -292,7 +292,7 @@ class World:
                 group.expire(name)
 
 
-def _told(records: list[MemoryRecord], changelog: str) -> str:
+def describe_records(records: list[MemoryRecord], changelog: str) -> str:
     return ", ".join(_one(record, changelog) for record in records)
 
 

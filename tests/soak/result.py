@@ -51,7 +51,7 @@ def drain(deployment: Deployment, downstream: Downstream) -> None:
 
     def nothing_under_way() -> bool:
         nonlocal told
-        unread, waiting = _behind(deployment.bootstrap_servers, deployment.names.intake_group), _waiting(deployment)
+        unread, waiting = count_behind(deployment.bootstrap_servers, deployment.names.intake_group), count_waiting(deployment)
         if told.has_passed():
             print(f"{unread:,} letters unread, {waiting:,.0f} waiting", flush=True)
             told = Deadline(_TELL_S)
@@ -64,11 +64,11 @@ def drain(deployment: Deployment, downstream: Downstream) -> None:
     await_that("everything has come back", nothing_under_way, _DRAIN_S)
 
 
-def _waiting(deployment: Deployment) -> float:
+def count_waiting(deployment: Deployment) -> float:
     return sum(worker.metric("retry_entries_waiting") for worker in deployment.workers.values() if worker.running())
 
 
-def _behind(bootstrap_servers: str, group: str) -> int:
+def count_behind(bootstrap_servers: str, group: str) -> int:
     """How many records a group has not read yet; one at least while it cannot be asked."""
     # A client that has lost a broker now and then no longer gets an answer about groups.
     client = admin(bootstrap_servers)

@@ -71,7 +71,7 @@ def member(key: bytes, due_at_ms: int = NOW_MS) -> Member:
     return Member(key, due_at_ms)
 
 
-def packed(entry: Entry) -> bytes:
+def pack_entry(entry: Entry) -> bytes:
     """The envelope of an entry."""
     return envelopes.encode(entry)
 

@@ -14,7 +14,7 @@ from retry.console.acting.previews import Previews
 from retry.console.rows import SavedFilter, Scope
 from retry.console.web.rights import Viewer
 from retry.policies.policy_file import parse as policy_file
-from tests.support.console import NOW_MS, ORIGIN, FakeReplica, served
+from tests.support.console import NOW_MS, ORIGIN, FakeReplica, serve_console
 
 POLICIES = """
 teams:
@@ -68,7 +68,7 @@ class ActingConsole:
 
     def __init__(self) -> None:
         self.replica, self.now_ms = ActingReplica(), NOW_MS
-        self._served = served(self.replica, tokens=f"nobody {'0' * 64} shop:viewer", more=[acting.build_acting_routes])
+        self._served = serve_console(self.replica, tokens=f"nobody {'0' * 64} shop:viewer", more=[acting.build_acting_routes])
         self.console, self.audit = self._served.console, self._served.audit
         self.registry = policy_file(POLICIES, "policies.yaml")
         self.console.registry = lambda: self.registry

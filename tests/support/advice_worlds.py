@@ -27,7 +27,7 @@ from tests.support.outages import (
     evidence,
     independent_letters,
     outage_chances,
-    planned,
+    plan_delays,
     recovered_part,
     spread_outages,
     under_way,
@@ -74,13 +74,13 @@ def outages(count: int, letters: int, lengths: str, poison: float = 0.2) -> Worl
 def _make_world(count: int, draw: Callable[..., list[Outage]], ages_ms: Sequence[int]) -> World:
     truth = draw(random.Random(0), 3_000)
     return World(
-        lambda chance: episodes(chance, draw(chance, count), ages_ms), lambda n: kept(truth, n), ages_ms,
+        lambda chance: episodes(chance, draw(chance, count), ages_ms), lambda n: compute_kept(truth, n), ages_ms,
         lambda chance: episodes(chance, draw(chance, draw_poisson(chance, count * WEEK / DAYS), WEEK), ages_ms),
         recovered_part(truth),
     )  # fmt: skip
 
 
-def kept(truth: Sequence[Outage], attempts: int) -> float:
+def compute_kept(truth: Sequence[Outage], attempts: int) -> float:
     whole = recovered_part(truth)
     return recovered_part(truth, attempts) / whole if whole else 1.0
 
@@ -99,7 +99,7 @@ def causes(count: int, letters: int) -> World:
 def independent(letters: int, chances: Sequence[float], hours: Sequence[int] = MONTH_HOURS) -> World:
     truth = [Outage(0, 0, 1, chances)]
     return World(
-        lambda chance: episodes(chance, independent_letters(chance, letters, chances, hours)), lambda n: kept(truth, n),
+        lambda chance: episodes(chance, independent_letters(chance, letters, chances, hours)), lambda n: compute_kept(truth, n),
         AGES_MS[: len(chances)],
         lambda chance: episodes(
             chance, independent_letters(chance, draw_poisson(chance, letters * WEEK / DAYS), chances, range(WEEK * 24))
@@ -124,7 +124,7 @@ def asked_in_outage(minutes: int, before: int) -> World:
     return World(history, lambda _: 0.0)
 
 
-def deployed(part: float, letters: int) -> World:
+def deployed_world(part: float, letters: int) -> World:
     """For the last part of the history the fourth attempt helps."""
 
     def history(chance: random.Random) -> Sequence[Episode]:
@@ -133,7 +133,7 @@ def deployed(part: float, letters: int) -> World:
         newer = independent_letters(chance, letters - int(letters * part), (0.6, 0.5, 0, 0.5), MONTH_HOURS[cut:])
         return episodes(chance, [*older, *newer])
 
-    return World(history, lambda n: kept([Outage(0, 0, 1, (0.6, 0.5, 0, 0.5))], n))
+    return World(history, lambda n: compute_kept([Outage(0, 0, 1, (0.6, 0.5, 0, 0.5))], n))
 
 
 def nobody_samples(watched: int) -> World:
@@ -154,7 +154,7 @@ def nobody_samples(watched: int) -> World:
             for each in found
         ]
 
-    return World(history, lambda n: kept([Outage(0, 0, 1, (0.5,) * 4)], n), AGES_MS[:4])
+    return World(history, lambda n: compute_kept([Outage(0, 0, 1, (0.5,) * 4)], n), AGES_MS[:4])
 
 
 _WORKING_HOURS = [day * 24 + hour for day in range(DAYS) for hour in range(8, 20)]
@@ -166,7 +166,7 @@ FALSE = {
     "10 causes": causes(10, 1_000), "3 causes": causes(3, 3_000), "40 causes": causes(40, 250),
     "a nightly outage": unseen(_WORKING_HOURS), "a weekly outage": unseen(range(6 * 24)),
     **{f"{n} minutes into an outage, after {before}": asked_in_outage(n, before) for n in (20, 60, 120) for before in (0, 3_000)},
-    **{f"a deployment at {part}, {n} letters": deployed(part, n) for part in (0.9, 0.98) for n in (1_000, 3_000, 10_000)},
+    **{f"a deployment at {part}, {n} letters": deployed_world(part, n) for part in (0.9, 0.98) for n in (1_000, 3_000, 10_000)},
     "later attempts go where nobody samples": nobody_samples(1), "letters name a group that never reads": nobody_samples(0),
     **{f"{n} letters of one kind": independent(n, (0.98, 1, 1)) for n in (100, 300, 1_000)},
     "a few per cent come late": independent(3_000, (0.5, 0.5, 0.05, 0.05, 0.05)),
@@ -201,7 +201,7 @@ def judge_histories(world: World, name: str, numbers: Sequence[int]) -> Tally:
         chance = random.Random(seed)
         found = world.history(chance)
         known = evidence(found, world.ages_ms)
-        advice = choose(known, planned=planned(world.ages_ms))
+        advice = choose(known, planned=plan_delays(world.ages_ms))
         if advice.verdict != "fewer":
             tally.silent.append(f"{seed}: {advice.reason or advice.verdict}")
         elif world.kept(advice.attempts) < KEEP:
@@ -218,7 +218,7 @@ def judge_histories(world: World, name: str, numbers: Sequence[int]) -> Tally:
 
 
 def advise(world: World, seed: str) -> Advice:
-    return choose(evidence(world.history(random.Random(seed)), world.ages_ms), planned=planned(world.ages_ms))
+    return choose(evidence(world.history(random.Random(seed)), world.ages_ms), planned=plan_delays(world.ages_ms))
 
 
 def forecast_month(found: Sequence[Episode]) -> dict[str, float]:

@@ -131,11 +131,11 @@ class Attached:
         """Wait until a group has committed all records of a topic, the ends of transactions between them notwithstanding."""
         last = {(topic, record.partition): record.offset for record in self._read(topic)}
 
-        def committed() -> bool:
+        def has_committed() -> bool:
             at = consumer_groups.read_positions(self.deployment.admin, group)
             return all(at.get(place, 0) > offset for place, offset in last.items())
 
-        await_that(f"{group} has committed all of {topic}", committed)
+        await_that(f"{group} has committed all of {topic}", has_committed)
 
     def stored(self) -> dict[str, list[str]]:
         """By order, a line for each time that it was processed."""

@@ -26,7 +26,7 @@ def distinct(letters: Iterable[Row]) -> list[Row]:
     return list(found.values())
 
 
-def standing(letters: Iterable[Row]) -> list[Row]:
+def list_standing(letters: Iterable[Row]) -> list[Row]:
     """The last decision on each letter: that of the last action, else the one at its failure."""
     letters = list(letters)
     first: dict[tuple[Any, ...], Row] = {}
@@ -51,13 +51,13 @@ def attempts(
     """A row for each decision to retry, with the columns of `ATTEMPT`."""
     letters, samples = list(letters), list(positions)
     once = distinct(letters)
-    coming = _by(once, lambda x: (x["id"], x["attempt"]), lambda x: (x["taken_ms"], x["source"]))
-    lying = _by(
+    coming = group_rows(once, lambda x: (x["id"], x["attempt"]), lambda x: (x["taken_ms"], x["source"]))
+    lying = group_rows(
         {(x["topic"], x["partition"], x["offset"], x["id"], x["attempt"]): x for x in sent}.values(),
         lambda x: (x["topic"], x["id"], x["attempt"]),
         lambda x: (x["due_ms"] is not None, x["due_ms"], x["partition"], x["offset"]),
     )
-    stand = standing(letters)
+    stand = list_standing(letters)
     retried = [letter for letter in stand if letter["decision"] in ("retry", "return")]
     nth_taken = _rank(retried, lambda x: (x["id"], x["attempt"]), lambda x: (x["taken_ms"], x["source"]))
     nth_due = _rank(retried, lambda x: (x["target"], x["id"], x["attempt"]), lambda x: (x["due_ms"], x["source"]))
@@ -115,7 +115,7 @@ def _row(letter: Row, back: Row | None, record: Row | None, samples: list[Row], 
 def lineages(letters: Iterable[Row], made: Iterable[Attempt]) -> dict[str, str]:
     """Fate of each lineage, by id: that of its newest letter."""
     newest: dict[str, Row] = {}
-    for letter in sorted(standing(letters), key=lambda x: (x["failed_ms"], x["attempt"])):
+    for letter in sorted(list_standing(letters), key=lambda x: (x["failed_ms"], x["attempt"])):
         newest[letter["id"]] = letter
     fates = {_name(row): row["fate"] for row in made}
     return {
@@ -130,7 +130,7 @@ def _name(letter: Row) -> tuple[Any, ...]:
     return letter["id"], letter["attempt"], letter["source"]
 
 
-def _by(rows: Iterable[Row], group: Any, order: Any) -> dict[Any, list[Row]]:
+def group_rows(rows: Iterable[Row], group: Any, order: Any) -> dict[Any, list[Row]]:
     found: dict[Any, list[Row]] = defaultdict(list)
     for row in rows:
         found[group(row)].append(row)
@@ -140,7 +140,7 @@ def _by(rows: Iterable[Row], group: Any, order: Any) -> dict[Any, list[Row]]:
 
 
 def _rank(rows: Iterable[Row], group: Any, order: Any) -> dict[tuple[Any, ...], int]:
-    return {_name(row): n for members in _by(rows, group, order).values() for n, row in enumerate(members)}
+    return {_name(row): n for members in group_rows(rows, group, order).values() for n, row in enumerate(members)}
 
 
 def _nth(rows: list[Row], n: int) -> Row | None:

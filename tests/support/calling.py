@@ -18,7 +18,7 @@ from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
 _TIMEOUT_S = 30.0
 
 
-def called(good: str, bad: str, times: int) -> tuple[list[list[object]], list[list[object]], int]:
+def call_good_and_bad(good: str, bad: str, times: int) -> tuple[list[list[object]], list[list[object]], int]:
     """What came of calls to a good and a bad URL, each as error and status, and the bytes that it took."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.calling", good, bad, str(times)], capture_output=True, text=True, check=True
@@ -39,10 +39,10 @@ async def _main(good: str, bad: str, times: int) -> None:
     *answers, last = await asyncio.gather(*(call(bad) for _ in range(times)), call(good))
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     await client.close()
-    print(json.dumps([_told([*first, last]), _told(answers), grown_kib << 10]))
+    print(json.dumps([describe_answers([*first, last]), describe_answers(answers), grown_kib << 10]))
 
 
-def _told(answers: list[Answer]) -> list[tuple[str | None, int | None]]:
+def describe_answers(answers: list[Answer]) -> list[tuple[str | None, int | None]]:
     return [(answer.error, answer.status) for answer in answers]
 
 

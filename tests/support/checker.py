@@ -88,12 +88,12 @@ def check(deployment: Deployment, sent: Mapping[str, Letter]) -> Findings:
     _check_changelog(found, sent, committed, changelog)
     _check_outcomes(found, sent, read(servers, [deployment.names.outcomes], COMMITTED))
     _check_tables(found, deployment, changelog)
-    said = verified(deployment)["findings"]
+    said = verify_deployment(deployment)["findings"]
     found.verify = [f"{kind}: {each}" for kind, some in said.items() for each in some]
     return found
 
 
-def verified(deployment: Deployment, *options: str) -> dict[str, Any]:
+def verify_deployment(deployment: Deployment, *options: str) -> dict[str, Any]:
     """What `retry verify` says, tables of all workers included; its exit code goes with it."""
     dirs = [worker.data_dir for worker in deployment.workers.values() if worker.data_dir.exists()]
     data_dirs = (option for path in dirs for option in ("--data-dir", str(path)))
@@ -162,11 +162,11 @@ def _check_changelog(found: Findings, sent: Mapping[str, Letter], committed: lis
     away, back = _moves(changelog)
     deletes.subtract(away)
     puts.subtract(back)
-    found.waiting = [_named(key) for key, value in fold(changelog).items() if value is not None]
-    found.taken_twice = [f"{_named(key)}: {n} times" for key, n in puts.items() if n > 1]
+    found.waiting = [name_entry(key) for key, value in fold(changelog).items() if value is not None]
+    found.taken_twice = [f"{name_entry(key)}: {n} times" for key, n in puts.items() if n > 1]
     for key in puts:
         if _delivery(key)[0] not in sent:
-            found.phantom.append(f"entry {_named(key)}")
+            found.phantom.append(f"entry {name_entry(key)}")
     delivered = Counter((record.header(names.SOURCE), int(record.header(names.DUE_MS))) for record in committed)
     deleted = Counter(_delivery(key) for key in deletes.elements())
     found.torn = [f"{what}: delivered {delivered[what]}, deleted {deleted[what]}" for what in delivered | deleted
@@ -234,8 +234,8 @@ def _differences(path: Path, identity: Identity, records: list[Record]) -> list[
         rows, strange, next_offset, waiting = dict(table.rows), list(table.strange), table.next_offset, table.waiting
     expected = {key: value for key, value in fold(records, next_offset).items() if value is not None}
     deleted_later = {record.key for record in records if record.value is None and record.offset >= next_offset}
-    wrong = [f"row that the fold has not: {_named(key)}" for key in rows if rows[key] != expected.get(key)]
-    wrong += [f"row missing: {_named(key)}" for key in expected if key not in rows and key not in deleted_later]
+    wrong = [f"row that the fold has not: {name_entry(key)}" for key in rows if rows[key] != expected.get(key)]
+    wrong += [f"row missing: {name_entry(key)}" for key in expected if key not in rows and key not in deleted_later]
     wrong += [f"row outside the entries: {key!r}" for key in strange]
     if waiting != len(rows):
         wrong.append(f"counts {waiting} rows and has {len(rows)}")
@@ -244,7 +244,7 @@ def _differences(path: Path, identity: Identity, records: list[Record]) -> list[
     return wrong
 
 
-def _named(key: bytes) -> str:
+def name_entry(key: bytes) -> str:
     try:
         return str(entry_keys.read_source(key))
     except EntryUnreadable:

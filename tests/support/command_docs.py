@@ -17,10 +17,10 @@ _METAVARS = {"integer": "N", "integer range": "N", "float range": "SHARE", "dire
 
 def section(*names: str) -> str:
     """What some of the top commands do, and which arguments and options they and their own commands take."""
-    return "\n".join(part for name in names for part in _described(main.commands[name], f"retry {name}"))
+    return "\n".join(part for name in names for part in list_described(main.commands[name], f"retry {name}"))
 
 
-def _described(command: click.Command, path: str) -> Iterator[str]:
+def list_described(command: click.Command, path: str) -> Iterator[str]:
     parameters = [each for each in command.params if not getattr(each, "hidden", False)]
     arguments = " ".join(_argument(each) for each in parameters if isinstance(each, click.Argument))
     yield f"### {path} {arguments}".rstrip() + "\n"
@@ -29,7 +29,7 @@ def _described(command: click.Command, path: str) -> Iterator[str]:
     if options := [each for each in parameters if isinstance(each, click.Option)]:
         yield table(("option", "meaning"), ((f"`{_option(each)}`", _meaning(each)) for each in options))
     for name, each in getattr(command, "commands", {}).items():
-        yield from _described(each, f"{path} {name}")
+        yield from list_described(each, f"{path} {name}")
 
 
 def _argument(argument: click.Argument) -> str:

@@ -356,7 +356,7 @@ class Served:
         return TestClient(self.app, base_url=origin, follow_redirects=False, raise_server_exceptions=False)
 
 
-def served(
+def serve_console(
     replica: FakeReplica | None = None, *, tokens: str = "", provider: Provider | None = None, secure: bool = False,
     url: str = "", behind_proxy: bool = False, more: Sequence[Routes] = (), every_s: float = 0.01, streams_max: int = 200,
     now_ms: Callable[[], int] = clock.wall_ms, settings: Settings | None = None, key: Path | None = None,

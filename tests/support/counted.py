@@ -13,14 +13,14 @@ _MANY = ("letters", "retries", "recoveries", "minutes", "attempts", "advices", "
 
 def each_counted(found: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Rows in which everything is so many; times, parts of one and what a delay is before which attempt stay."""
-    return {name: value if name.endswith("_ms") else _counted(value, number) for name, value in found.items()}
+    return {name: value if name.endswith("_ms") else replace_number(value, number) for name, value in found.items()}
 
 
-def _counted(value: Any, number: int) -> Any:
+def replace_number(value: Any, number: int) -> Any:
     if isinstance(value, Mapping):
         return each_counted(value, number)
     if isinstance(value, list):
-        return [_counted(each, number) for each in value]
+        return [replace_number(each, number) for each in value]
     return number if type(value) is int else value
 
 

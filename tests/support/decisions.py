@@ -47,7 +47,9 @@ def frame(spark: SparkSession, rows: Iterable[Row], schema: StructType = ATTEMPT
     return spark.createDataFrame([tuple(row[name] for name in schema.names) for row in rows], schema)
 
 
-def simulated(chances: Mapping[str, Sequence[float]], letters: int, seed: int, **other: Any) -> tuple[list[Row], list[Row]]:
+def simulate_letters(
+    chances: Mapping[str, Sequence[float]], letters: int, seed: int, **other: Any
+) -> tuple[list[Row], list[Row]]:
     """Letters whose retry number n recovers with the n-th chance of their exception; after the last they are parked."""
     chance = random.Random(seed)
     tried: list[Row] = []

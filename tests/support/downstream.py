@@ -125,12 +125,12 @@ def draw(seed: int, number: int) -> float:
     return (mixed ^ mixed >> 31) / (_MASK + 1)
 
 
-def known(retry: Retry, until_ms: int) -> bool:
+def is_end_known(retry: Retry, until_ms: int) -> bool:
     """Whether its end can be told apart by then: a retry is settled when nothing came back for a while."""
     return retry.at_ms + SETTLE_MS <= until_ms
 
 
-def kept(attempts: int, lives: Sequence[Sequence[Retry]]) -> float:
+def compute_kept(attempts: int, lives: Sequence[Sequence[Retry]]) -> float:
     """Which part of the recoveries the first so many attempts bring."""
     recovered = [life[-1].attempt for life in lives if life and life[-1].recovers]
     return sum(attempt <= attempts for attempt in recovered) / len(recovered) if recovered else 1.0
@@ -150,7 +150,7 @@ def cells(lives: Sequence[Sequence[Retry]], until_ms: int) -> list[Cell]:
                 break
             times = retry.delay_ms, retry.at_ms - begun_ms
             place = retry.attempt, *(math.floor(2 * math.log2(max(1, each))) for each in times)
-            fate = ("recovered" if retry.recovers else "failed") if known(retry, until_ms) else "unknown"
+            fate = ("recovered" if retry.recovers else "failed") if is_end_known(retry, until_ms) else "unknown"
             counts[place][fate] += 1
             times_ms[place].append(times)
     return [Cell(place[0], *_cell(times_ms[place], each)) for place, each in counts.items()]

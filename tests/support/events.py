@@ -106,7 +106,7 @@ def _life(found: Events, n: int, kind: Kind, seed: int, failed_ms: int, prefix: 
             found.parked[kind.team, kind.exception] += 1
             return
         late_ms = int(draw(seed + 1, n, attempt) * 50)
-        found.sent.append(_sent(kind, n, id_, attempt, due_ms, due_ms + late_ms, prefix + kind.team))
+        found.sent.append(make_sent_row(kind, n, id_, attempt, due_ms, due_ms + late_ms, prefix + kind.team))
         if draw(seed, n, attempt) < kind.recovers(attempt, kind.delays_ms[attempt - 1]):
             found.recovered[kind.team, kind.exception, attempt] += 1
             return
@@ -127,7 +127,7 @@ def _letter(
     }  # fmt: skip
 
 
-def _sent(kind: Kind, n: int, id_: str, attempt: int, due_ms: int, sent_ms: int, topic: str) -> Row:
+def make_sent_row(kind: Kind, n: int, id_: str, attempt: int, due_ms: int, sent_ms: int, topic: str) -> Row:
     return {
         "topic": f"{topic}.retry", "partition": n % _PARTITIONS, "offset": 0, "id": id_, "attempt": attempt, "due_ms": due_ms,
         "sent_ms": sent_ms, "timestamp_ms": sent_ms, "bytes": 500 + n % 100, "team": kind.team,

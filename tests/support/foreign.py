@@ -301,14 +301,14 @@ def write_foreign(bootstrap_servers: str, records: ForeignRecords, topic: str, c
     })  # fmt: skip
     refused: list[str] = []
 
-    def told(error: object, _message: object) -> None:
+    def note_refusal(error: object, _message: object) -> None:
         if error is not None:
             refused.append(str(error))
 
     for n, each in enumerate(records.records(topic, count)):
         while True:
             try:
-                producer.produce(topic, each.value, each.key, n % partitions, told, headers=list(each.headers))
+                producer.produce(topic, each.value, each.key, n % partitions, note_refusal, headers=list(each.headers))
             except BufferError:
                 producer.poll(0.1)
             else:

@@ -43,11 +43,13 @@ _BRANCH = re.compile(r"^[│ ]*[├└]── (\w+) +(\S.*)$", re.MULTILINE)
 
 
 def _errors() -> str:
-    rows = ((f"`{name}`", _said(getattr(errors, name)), _capital(then)) for name, then in _BRANCH.findall(errors.__doc__ or ""))
+    rows = (
+        (f"`{name}`", describe(getattr(errors, name)), _capital(then)) for name, then in _BRANCH.findall(errors.__doc__ or "")
+    )
     return table(("error", "what happened, and the message", "what you do"), rows)
 
 
-def _said(error: type[Exception]) -> str:
+def describe(error: type[Exception]) -> str:
     """What happened, and how the message of it reads where all of them read alike."""
     happened = inspect.getdoc(error) or ""
     if "__init__" not in vars(error):
@@ -148,7 +150,7 @@ def parts_of(page: str) -> list[str]:
     return [name for _, name, _ in _PART.findall(page)]
 
 
-def renewed(page: str) -> str:
+def renew_page(page: str) -> str:
     """The page with its generated parts as the code has them now."""
     return _PART.sub(lambda part: part[1] + PARTS[part[2]]() + part[3], page)
 
@@ -170,4 +172,4 @@ def policy_file_schema() -> str:
 if __name__ == "__main__":
     SCHEMA.write_text(policy_file_schema(), encoding="utf-8")
     for path, text in pages().items():
-        path.write_text(renewed(text), encoding="utf-8")
+        path.write_text(renew_page(text), encoding="utf-8")

@@ -118,7 +118,7 @@ def _of_frameworks(g: Generator, n: int) -> Hostile:
     return Hostile(LETTER, g.draw.choice(("hostile", "origin")), b"f%d" % n, g.raw(), g.some(sorted(KNOWN), 30))
 
 
-def _forged(g: Generator, n: int) -> Hostile:
+def forged_letter(g: Generator, n: int) -> Hostile:
     return Hostile(LETTER, "hostile", b"o%d" % n, g.raw(), g.some(sorted(names.OURS), 12))
 
 
@@ -239,6 +239,6 @@ def _timer(g: Generator, n: int) -> Hostile:
 
 
 _KINDS: dict[Make, float] = {
-    _plain: 15, _of_frameworks: 15, _forged: 12, _wish: 6, _pointer: 6, _origin: 6, _envelope: 4, _header_bomb: 3, _large: 1.5,
-    _control: 3, _late_topic: 1, _broken_avro: 6, _task: 7, _schedule: 10, _timer: 4,
+    _plain: 15, _of_frameworks: 15, forged_letter: 12, _wish: 6, _pointer: 6, _origin: 6, _envelope: 4, _header_bomb: 3,
+    _large: 1.5, _control: 3, _late_topic: 1, _broken_avro: 6, _task: 7, _schedule: 10, _timer: 4,
 }  # fmt: skip

@@ -68,7 +68,7 @@ class Sender:
         stamp_ms = wall_ms() if timestamp_ms is None else timestamp_ms
         due_ms = (stamp_ms + delays_ms[0], stamp_ms + delays_ms[1]) if delays_ms else None
 
-        def told(error: KafkaError | None, message: Message) -> None:
+        def note_delivery(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self.refused.append(str(error))
                 return
@@ -80,7 +80,7 @@ class Sender:
             else:
                 self.sent[letter.source] = letter
 
-        self._producer.produce(topic, value, key, partition, told, timestamp=stamp_ms, headers=list(headers))
+        self._producer.produce(topic, value, key, partition, note_delivery, timestamp=stamp_ms, headers=list(headers))
         self._producer.poll(0)
 
     def paced(self, count: int, seconds: float, send: Callable[[int], None]) -> None:

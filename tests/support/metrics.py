@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 Exported = dict[str, tuple[str, tuple[str, ...]]]
 
 
-def exported(page: str) -> Exported:
+def read_exported(page: str) -> Exported:
     """By name, as it is declared: type, and labels in alphabetical order; none where there is no sample.
 
     What Prometheus' own collectors tell of every program is left out.

@@ -53,8 +53,8 @@ class Mirror:
         self._process: Tethered | None = None
         hosts = {"b.example:9092": near.bootstrap_servers, "a.example:9092": far.bootstrap_servers}
         listener = f"listeners=http://{HOST}:{self._port}\n"
-        (folder / "connect.properties").write_text(_replaced(snippet("properties"), hosts) + _SMALL + listener)
-        self._connector: dict[str, str] = json.loads(_replaced(snippet("json"), hosts))
+        (folder / "connect.properties").write_text(replace_hosts(snippet("properties"), hosts) + _SMALL + listener)
+        self._connector: dict[str, str] = json.loads(replace_hosts(snippet("json"), hosts))
         assert "payments\\.orders\\.DLT" in self._connector["topics"]
         self._connector["topics"] = topic.replace(".", "\\.")
 
@@ -106,7 +106,7 @@ class Mirror:
             return False
 
 
-def _replaced(text: str, hosts: Mapping[str, str]) -> str:
+def replace_hosts(text: str, hosts: Mapping[str, str]) -> str:
     for name, host in hosts.items():
         assert name in text or name.startswith("a.")
         text = text.replace(name, host)

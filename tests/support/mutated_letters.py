@@ -112,11 +112,11 @@ class Mutations:
     def _borrow(self, headers: Headers) -> None:
         """A value that another letter has under the same name."""
 
-        def borrowed(name: str, value: bytes | None) -> bytes | None:
+        def borrow_value(name: str, value: bytes | None) -> bytes | None:
             values = [said for letter in self._letters for other, said in letter.headers() if other == name]
             return self._chance.choice(values or [value])
 
-        self._with_value(headers, borrowed)
+        self._with_value(headers, borrow_value)
 
     def _truncate(self, headers: Headers) -> None:
         self._with_value(headers, lambda _name, value: value[: self._chance.randrange(len(value) + 1)] if value else value)

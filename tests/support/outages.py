@@ -125,7 +125,7 @@ def evidence(found: Sequence[Episode], ages_ms: Sequence[int] = AGES_MS) -> Evid
     return Evidence.from_cells(cells, found)
 
 
-def planned(ages_ms: Sequence[int] = AGES_MS) -> list[list[int]]:
+def plan_delays(ages_ms: Sequence[int] = AGES_MS) -> list[list[int]]:
     return [[age_ms - before_ms] for before_ms, age_ms in pairwise((0, *ages_ms))]
 
 

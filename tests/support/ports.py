@@ -30,7 +30,7 @@ def free_port() -> int:
     while True:
         port = draw.choice(_PORTS)
         file = (folder / str(port)).open("ab")
-        if _locked(file) and _unused(port):
+        if is_locked(file) and is_unused(port):
             _held.append(file)
             return port
         file.close()
@@ -41,7 +41,7 @@ def use_everywhere() -> None:
     local_broker.free_port = free_port
 
 
-def _locked(file: IO[bytes]) -> bool:
+def is_locked(file: IO[bytes]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -49,7 +49,7 @@ def _locked(file: IO[bytes]) -> bool:
     return True
 
 
-def _unused(port: int) -> bool:
+def is_unused(port: int) -> bool:
     with socket.socket() as probe:
         try:
             probe.bind((local_broker.HOST, port))

@@ -41,7 +41,7 @@ class Read(NamedTuple):
     labels: frozenset[str]
 
 
-def filled(expression: str) -> str:
+def fill_expression(expression: str) -> str:
     """The expression as Prometheus is given it by Grafana."""
     for variable, value in _VARIABLES.items():
         expression = expression.replace(variable, value)
@@ -59,7 +59,7 @@ def of_panels() -> Iterator[Asked]:
     for name, dashboard in DASHBOARDS.items():
         for panel in panels(dashboard):
             for target in panel["targets"]:
-                yield Asked(f"{name}: {panel['title']} {target['refId']}", filled(target["expr"]))
+                yield Asked(f"{name}: {panel['title']} {target['refId']}", fill_expression(target["expr"]))
 
 
 def of_variables() -> Iterator[Asked]:
@@ -69,14 +69,14 @@ def of_variables() -> Iterator[Asked]:
             if variable["type"] == "query":
                 asked = _LABEL_VALUES.fullmatch(variable["query"]["query"])
                 assert asked, variable["query"]
-                yield Asked(f"{name}: ${variable['name']}", f"sum by ({asked['label']}) ({filled(asked['expression'])})")
+                yield Asked(f"{name}: ${variable['name']}", f"sum by ({asked['label']}) ({fill_expression(asked['expression'])})")
 
 
 def of_annotations() -> Iterator[Asked]:
     """What annotations ask."""
     for name, dashboard in DASHBOARDS.items():
         for annotation in dashboard["annotations"]["list"]:
-            yield Asked(f"{name}: {annotation['name']}", filled(annotation["expr"]))
+            yield Asked(f"{name}: {annotation['name']}", fill_expression(annotation["expr"]))
 
 
 def of_rules() -> Iterator[Asked]:

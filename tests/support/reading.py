@@ -70,12 +70,12 @@ def partitions(bootstrap_servers: str, topics: Iterable[str]) -> list[TopicParti
     wanted, client = list(topics), admin(bootstrap_servers)
     found: dict[str, TopicMetadata] = {}
 
-    def known() -> bool:
+    def knows_all() -> bool:
         # One of several brokers may not know yet what another has told whoever created it.
         found.update(ask_until_answered(lambda within_s: client.list_topics(timeout=within_s), 3 * _ASK_S).topics)
         return found.keys() >= set(wanted)
 
-    await_that(f"{wanted} are known", known)
+    await_that(f"{wanted} are known", knows_all)
     return [TopicPartition(topic, n, OFFSET_BEGINNING) for topic in wanted for n in found[topic].partitions]
 
 

@@ -17,7 +17,7 @@ Object = dict[str, Any]
 
 
 @functools.cache
-def rendered(values: Path, *options: str) -> str:
+def render_chart(values: Path, *options: str) -> str:
     done = run("helm", "template", "demo", CHART, "--namespace", "retry", "-f", values, *options)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -25,7 +25,7 @@ def rendered(values: Path, *options: str) -> str:
 
 @functools.cache
 def objects(values: Path = FULL, *options: str) -> list[Object]:
-    return [each for each in yaml.load_all(rendered(values, *options), yaml.CSafeLoader) if each]
+    return [each for each in yaml.load_all(render_chart(values, *options), yaml.CSafeLoader) if each]
 
 
 def one(kind: str, name: str, values: Path = FULL, *options: str) -> Object:

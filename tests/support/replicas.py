@@ -174,7 +174,7 @@ def entry(
     return key, envelopes.encode(Entry("orders.retry", b"key %d" % offset, b"value", given + ours, NOW_MS, team, NOW_MS))
 
 
-def rested(offset: int, team: str = "payments", headers: Headers | None = None) -> tuple[bytes, bytes, Headers]:
+def make_parked_record(offset: int, team: str = "payments", headers: Headers | None = None) -> tuple[bytes, bytes, Headers]:
     """A record of the parking topic, of a letter that was parked."""
     ours: Headers = [
         ("retry-id", b"%016x" % offset), ("retry-attempt", b"3"), ("retry-source", b"orders.DLT/0/%d" % offset),

@@ -48,7 +48,7 @@ def dead(
     return Record((topic, 0, offset), key, value, [("trace", b"1")] if headers is None else headers, (CREATE_TIME, NOW_MS - 9))
 
 
-def parked(letter: Record | None = None, *, made: int = 3, bytes_max: int = 1_000_000) -> Record:
+def park_letter(letter: Record | None = None, *, made: int = 3, bytes_max: int = 1_000_000) -> Record:
     """The record that a letter becomes when it is parked after so many retries: made by intake's own code."""
     letter = letter or dead()
     route = registry_of(POLICIES).route(letter.topic())
@@ -69,6 +69,6 @@ def with_headers(record: Record, **new: bytes | None) -> Record:
     return Record(location, record.key(), record.value(), headers, record.timestamp())
 
 
-def ours(headers: Headers) -> dict[str, bytes | None]:
+def select_own_headers(headers: Headers) -> dict[str, bytes | None]:
     """The headers that the service writes."""
     return {name: value for name, value in headers if name in names.OURS}

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.process import ROOT
 
 
-def extracted(revision: str, folder: Path) -> Path:
+def extract_revision(revision: str, folder: Path) -> Path:
     """The files of a revision, in a folder of their own.
 
     Raises:

@@ -34,8 +34,8 @@ def shared_broker(folder: Path) -> Iterator[LocalBroker]:
       BrokerNotStarted: the keeper ended; what it said is part of the message.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / "in use", fcntl.LOCK_SH):
-        with _locked(folder / "starting", fcntl.LOCK_EX):
+    with hold_lock(folder / "in use", fcntl.LOCK_SH):
+        with hold_lock(folder / "starting", fcntl.LOCK_EX):
             if not _port(folder).exists():
                 _start_keeper(folder)
             broker = _broker(folder, int(_port(folder).read_text()))
@@ -43,7 +43,7 @@ def shared_broker(folder: Path) -> Iterator[LocalBroker]:
 
 
 @contextmanager
-def _locked(path: Path, how: int) -> Iterator[IO[bytes]]:
+def hold_lock(path: Path, how: int) -> Iterator[IO[bytes]]:
     with path.open("ab") as file:
         fcntl.flock(file, how)
         yield file
@@ -74,7 +74,7 @@ def keep(folder: Path) -> None:
         half_written = folder / "port.new"
         half_written.write_text(str(broker.port))
         half_written.rename(_port(folder))
-        with _locked(folder / "in use", fcntl.LOCK_EX):
+        with hold_lock(folder / "in use", fcntl.LOCK_EX):
             _port(folder).unlink()
             broker.stop()
 

@@ -22,7 +22,7 @@ def starved_core(busy: int) -> Iterator[Callable[[], AbstractContextManager[None
     core = max(os.sched_getaffinity(0))
 
     @contextmanager
-    def pinned() -> Iterator[None]:
+    def pin_to_core() -> Iterator[None]:
         allowed = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {core})
         try:
@@ -31,9 +31,9 @@ def starved_core(busy: int) -> Iterator[Callable[[], AbstractContextManager[None
             os.sched_setaffinity(0, allowed)
 
     with ExitStack() as ends:
-        with pinned():
+        with pin_to_core():
             for _ in range(busy):
                 process = Tethered(_BUSY, None)
                 ends.callback(process.wait)
                 ends.callback(process.kill)
-        yield pinned
+        yield pin_to_core

@@ -36,7 +36,7 @@ Read = Callable[[str, int, Sequence[str]], list[Told]]
 CLIENTS: list[Read] = [aiokafka, kafkajs]
 
 
-def told(record: Record) -> Told:
+def describe_record(record: Record) -> Told:
     """The same of a record that librdkafka has read."""
     headers = [[name, _text(value)] for name, value in record.headers]
     return [record.topic, record.partition, record.offset, _text(record.key), _text(record.value), headers]

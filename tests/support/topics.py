@@ -31,7 +31,7 @@ def delete(admin: AdminClient, topic: str) -> None:
 
 def create(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
     """Create a topic, as soon as the name is free."""
-    await_that(f"{topic} is there", lambda: _created(admin, NewTopic(topic, partitions, 1, config=dict(config or {}))))
+    await_that(f"{topic} is there", lambda: has_created(admin, NewTopic(topic, partitions, 1, config=dict(config or {}))))
 
 
 def create_all(admin: AdminClient, new: Iterable[NewTopic]) -> None:
@@ -63,7 +63,7 @@ def _until_done(ask: Callable[[float], Mapping[Any, Future[None]]], done_before:
     ask_until_answered(once, 3 * _ASK_S, (KafkaError.INVALID_REPLICATION_FACTOR,))
 
 
-def _created(admin: AdminClient, new: NewTopic) -> bool:
+def has_created(admin: AdminClient, new: NewTopic) -> bool:
     try:
         create_all(admin, [new])
     except KafkaException as error:

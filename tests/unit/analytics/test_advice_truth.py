@@ -8,7 +8,7 @@ import pytest
 
 from retry.analytics.advice.choose_attempts import KEEP, Advice, choose
 from retry.analytics.advice.evidence import Evidence
-from tests.support.downstream import HOUR_MS, MINUTE_MS, SETTLE_MS, STEPS_MS, Retry, World, cells, kept, steps
+from tests.support.downstream import HOUR_MS, MINUTE_MS, SETTLE_MS, STEPS_MS, Retry, World, cells, compute_kept, steps
 
 pytestmark = pytest.mark.check
 
@@ -18,7 +18,7 @@ WRONG_MOST = 11
 TRUTH_LETTERS = 6_000
 
 
-def _repaired(chance: random.Random, failed_ms: int) -> float:
+def find_repair_ms(chance: random.Random, failed_ms: int) -> float:
     """A third of the letters waits for a repair, up to 20 minutes."""
     return failed_ms + (20 * MINUTE_MS * chance.random() if chance.random() < 1 / 3 else 0)
 
@@ -44,7 +44,7 @@ YOUNG = {
     "a little too much to give up": World(
         steps((*_SHORT_MS, HOUR_MS)), (0.6, 0, 0, 0, 0.02), HOUR_MS, HOUR_MS + SETTLE_MS + 6 * MINUTE_MS, letters=1_500
     ),
-    "repairs": World(steps(STEPS_MS), (0.9,), HOUR_MS, HOUR_MS, letters=400, heals_ms=_repaired),
+    "repairs": World(steps(STEPS_MS), (0.9,), HOUR_MS, HOUR_MS, letters=400, heals_ms=find_repair_ms),
     "outages": World(steps(STEPS_MS), (1,), 6 * HOUR_MS, 2 * HOUR_MS, heals_ms=_outage_over),
     "long delays help, and only short ones are over": World(
         steps((10_000, 10_000, HOUR_MS), jitter="full"), (1,), 20 * MINUTE_MS, 33 * MINUTE_MS, letters=1_500, heals_ms=_patient
@@ -67,7 +67,7 @@ def test_a_young_history_is_not_told_that_fewer_attempts_will_do(name: str) -> N
     wrong = 0
     for seed in range(HISTORIES):
         found = advice(world, seed)
-        wrong += found.verdict == "fewer" and kept(found.attempts, truth) < KEEP
+        wrong += found.verdict == "fewer" and compute_kept(found.attempts, truth) < KEEP
     assert wrong <= WRONG_MOST
 
 

@@ -20,7 +20,7 @@ def evidence(*counts: tuple[int, int], delay_ms: int = 1_000) -> Evidence:
     return Evidence.from_cells(Cell(attempt, delay_ms, *count) for attempt, count in enumerate(counts, 1))
 
 
-def made(chances: Sequence[float], letters: int, seed: int) -> Evidence:
+def make_evidence(chances: Sequence[float], letters: int, seed: int) -> Evidence:
     """Letters that were retried up to the last chance."""
     chosen = random.Random(seed)
     cells, left = [], letters
@@ -145,7 +145,7 @@ def test_a_delay_that_is_better_by_chance_is_not_proposed() -> None:
 def test_advice_from_generated_letters_keeps_the_recoveries_of_the_truth(chances: Sequence[float], fewer: bool) -> None:
     before, after = 0.0, 0.0
     for seed in range(4):
-        found = choose(made(chances, 2_000, seed))
+        found = choose(make_evidence(chances, 2_000, seed))
         left = compute_survival(chances)
         recovers, kept = 1 - left[-1], 1 - left[found.attempts]
         assert kept >= 0.99 * recovers
@@ -155,7 +155,7 @@ def test_advice_from_generated_letters_keeps_the_recoveries_of_the_truth(chances
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.integers(100, 500), st.integers(0, 1 << 32))
 def test_what_is_kept_is_never_less_than_is_said(chances: list[float], letters: int, seed: int) -> None:
-    seen = made(chances, letters, seed)
+    seen = make_evidence(chances, letters, seed)
     lows = [Prospect(seen).kept_low(attempts, KEEP) for attempts in range(1, seen.attempts + 1)]
     assert all(0 <= low <= 1 for low in lows)
     found = choose(seen)

@@ -27,14 +27,14 @@ def test_a_slip_is_seen(text: str, is_right: bool) -> None:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_tables_sentences_of_advice_and_what_was_tried_have_the_word_that_goes_with_the_number(number: int) -> None:
-    told = "\n".join(_told(number))
+    told = "\n".join(iterate_text(number))
     assert slips(told) == []
     assert told.count(f"{number} {'letter' if number == 1 else 'letters'}") >= 2
     assert f"Of {number} {'recovered retry nobody says' if number == 1 else 'recovered retries nobody says'}" in told
     assert f"{number} more whose end is known {'is' if number == 1 else 'are'} needed" in told
 
 
-def _told(number: int) -> Iterator[str]:
+def iterate_text(number: int) -> Iterator[str]:
     found = each_counted(findings() | {"assumed": 7}, number)
     yield from format_report(found)
     for row in found["worth"]:

@@ -44,7 +44,7 @@ def advice(attempts: int, delays_ms: dict[int, int] | None = None, verdict: str 
     return Advice(verdict, 8, attempts, delays_ms or {}, 1_000, 900, 899, 0.992, 4_000, 2_000)
 
 
-def advised(exception: str, *topics: str, team: str = "pay", is_cause: bool = False, what: Advice | None = None) -> Advised:
+def advised_kind(exception: str, *topics: str, team: str = "pay", is_cause: bool = False, what: Advice | None = None) -> Advised:
     return Advised(team, exception, topics, is_cause, what or advice(2))
 
 
@@ -56,7 +56,7 @@ def plan(
 
 
 def test_letters_of_the_exception_get_fewer_attempts_and_all_others_what_they_had() -> None:
-    text, added = add_rules(TEXT, "p", [advised("com.acme.GatewayTimeout", "pay.DLT")])
+    text, added = add_rules(TEXT, "p", [advised_kind("com.acme.GatewayTimeout", "pay.DLT")])
     assert added == 3
     for attempt, message in ((1, None), (3, None), (1, "status 429")):
         before, after = (plan(each, "pay.DLT", "com.acme.GatewayTimeout", attempt, message=message) for each in (TEXT, text))
@@ -74,7 +74,7 @@ def test_letters_of_the_exception_get_fewer_attempts_and_all_others_what_they_ha
 
 
 def test_every_line_that_was_there_is_there_still_with_its_comments() -> None:
-    text, _ = add_rules(TEXT, "p", [advised("GatewayTimeout", "pay.DLT"), advised("x", "bill.DLT", team="bill")])
+    text, _ = add_rules(TEXT, "p", [advised_kind("GatewayTimeout", "pay.DLT"), advised_kind("x", "bill.DLT", team="bill")])
     kept = iter(text.splitlines())
     written = [line for line in TEXT.splitlines() if "bill.DLT" not in line]
     assert all(any(line == there for there in kept) for line in written)
@@ -88,13 +88,13 @@ def test_a_file_keeps_the_way_in_which_it_is_written(nested: int, offset: int) -
         "teams:", f"{at[1]}bill:", f"{at[2]}topics:", f"{item}- dead_letters: bill.DLT  # one", f"{item}  retry_to: {'r' * 150}",
         f"{item}  rules:", f"{item}  {' ' * offset}- {{exception: b, park: true}}",
     ]  # fmt: skip
-    text, added = add_rules("\n".join(lines) + "\n", "p", [advised("x", "bill.DLT", team="bill")])
+    text, added = add_rules("\n".join(lines) + "\n", "p", [advised_kind("x", "bill.DLT", team="bill")])
     assert added == 1
     assert text.splitlines()[: len(lines)] == lines
 
 
 def test_a_better_delay_is_a_rule_of_its_attempt() -> None:
-    text, added = add_rules(TEXT, "p", [advised("x", "bill.DLT", team="bill", what=advice(3, {1: 90_000, 2: 7_200_000}))])
+    text, added = add_rules(TEXT, "p", [advised_kind("x", "bill.DLT", team="bill", what=advice(3, {1: 90_000, 2: 7_200_000}))])
     assert added == 3
     found = [plan(text, "bill.DLT", "x", attempt).policy for attempt in (1, 2, 3)]
     assert [each.max_attempts for each in found] == [3, 3, 3]
@@ -103,27 +103,27 @@ def test_a_better_delay_is_a_rule_of_its_attempt() -> None:
 
 def test_what_parks_already_and_what_has_fewer_attempts_is_left_alone() -> None:
     same = [
-        advised("a.Bad", "pay.DLT"),
-        advised("x", "ship.a", what=advice(3)),
-        advised("x", "pay.DLT", what=advice(8, verdict="keep")),
+        advised_kind("a.Bad", "pay.DLT"),
+        advised_kind("x", "ship.a", what=advice(3)),
+        advised_kind("x", "pay.DLT", what=advice(8, verdict="keep")),
     ]
     assert add_rules(TEXT, "p", same)[1] == 0
 
 
 def test_topics_of_nobody_and_of_others_are_left_alone() -> None:
-    assert add_rules(TEXT, "p", [advised("x", "gone.DLT", "bill.DLT")])[1] == 0
+    assert add_rules(TEXT, "p", [advised_kind("x", "gone.DLT", "bill.DLT")])[1] == 0
 
 
 def test_a_pattern_gets_the_rule_of_all_its_topics_once() -> None:
-    text, added = add_rules(TEXT, "p", [advised("x", "ship.a", "ship.b")])
+    text, added = add_rules(TEXT, "p", [advised_kind("x", "ship.a", "ship.b")])
     assert added == 1
     assert plan(text, "ship.c", "x").policy.max_attempts == 2
 
 
 def test_the_root_cause_is_asked_before_the_wrapper() -> None:
     wrapper, cause = (
-        advised("Wrapper", "bill.DLT", team="bill"),
-        advised("Root", "bill.DLT", team="bill", is_cause=True, what=advice(5)),
+        advised_kind("Wrapper", "bill.DLT", team="bill"),
+        advised_kind("Root", "bill.DLT", team="bill", is_cause=True, what=advice(5)),
     )
     text, _ = add_rules(TEXT, "p", [wrapper, cause])
     assert plan(text, "bill.DLT", "Wrapper").policy.max_attempts == 2
@@ -132,7 +132,7 @@ def test_the_root_cause_is_asked_before_the_wrapper() -> None:
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=60))
 def test_any_name_is_matched_as_it_is_or_left_out(exception: str) -> None:
-    text, added = add_rules(TEXT, "p", [advised(exception, "bill.DLT", team="bill")])
+    text, added = add_rules(TEXT, "p", [advised_kind(exception, "bill.DLT", team="bill")])
     assert added == exception.isprintable()
     if added:
         assert plan(text, "bill.DLT", exception).policy.max_attempts == 2
@@ -140,7 +140,7 @@ def test_any_name_is_matched_as_it_is_or_left_out(exception: str) -> None:
 
 
 def test_a_thousand_exceptions_do_not_make_a_thousand_rules() -> None:
-    many = [advised(f"x{n}", "bill.DLT", team="bill") for n in range(1_000)]
+    many = [advised_kind(f"x{n}", "bill.DLT", team="bill") for n in range(1_000)]
     assert add_rules(TEXT, "p", many)[1] == 100
 
 
@@ -151,7 +151,9 @@ def test_no_policy_file_is_refused_as_everywhere() -> None:
 
 def test_the_check_command_takes_what_was_written(tmp_path) -> None:
     text, _ = add_rules(
-        TEXT, "p", [advised("it's: [odd] {*}\\", "pay.DLT"), advised("x", "bill.DLT", team="bill", what=advice(2, {1: 5}))]
+        TEXT,
+        "p",
+        [advised_kind("it's: [odd] {*}\\", "pay.DLT"), advised_kind("x", "bill.DLT", team="bill", what=advice(2, {1: 5}))],
     )
     file = tmp_path / "advised.yaml"
     file.write_text(text)

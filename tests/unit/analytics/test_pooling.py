@@ -26,7 +26,7 @@ def stratum(topic: str, policy: str | None = None) -> Kind:
     return Kind("shop", "X", (f"{topic}.DLT",), (policy or f"shop/{topic}.DLT",))
 
 
-def counted(*counts: tuple[int, int], unknown: int = 0) -> Evidence:
+def count_cells(*counts: tuple[int, int], unknown: int = 0) -> Evidence:
     return Evidence.from_cells(Cell(n, 1_000, *each, unknown, n * 1_000) for n, each in enumerate(counts, 1))
 
 
@@ -37,7 +37,10 @@ def attempts(text: str, topic: str) -> int:
 
 def test_a_topic_that_recovers_late_is_not_told_what_is_true_of_another() -> None:
     # Of one exception, thousands that only ever recover at once, and forty of another topic that all do at the third attempt.
-    strata = {stratum("a"): counted((3_000, 2_000), (0, 2_000), (0, 2_000)), stratum("b"): counted((0, 40), (0, 40), (40, 0))}
+    strata = {
+        stratum("a"): count_cells((3_000, 2_000), (0, 2_000), (0, 2_000)),
+        stratum("b"): count_cells((0, 40), (0, 40), (40, 0)),
+    }
     advice = choose_advice_by_kind(pool_evidence(strata))
     assert {kind.topics: each.verdict for kind, each in advice.items()} == {("a.DLT",): "fewer", ("b.DLT",): "unknown"}
     text, added = add_rules(FILE, "p", list_advice(advice, {("shop", topic, "X"): False for topic in ("a.DLT", "b.DLT")}))
@@ -46,14 +49,14 @@ def test_a_topic_that_recovers_late_is_not_told_what_is_true_of_another() -> Non
 
 
 def test_topics_that_do_not_differ_are_judged_together() -> None:
-    strata = {stratum("a"): counted((60, 60), (0, 60)), stratum("b"): counted((55, 62), (0, 62))}
+    strata = {stratum("a"): count_cells((60, 60), (0, 60)), stratum("b"): count_cells((55, 62), (0, 62))}
     ((kind, evidence),) = pool_evidence(strata).items()
     assert (kind.topics, kind.policies) == (("a.DLT", "b.DLT"), ("shop/a.DLT", "shop/b.DLT"))
     assert (evidence.letters, evidence.count_ended(2)) == (237, 122)
 
 
 def test_what_was_not_seen_of_one_is_not_taken_from_the_other() -> None:
-    known = counted((500, 500), (0, 500))
+    known = count_cells((500, 500), (0, 500))
     waiting = Evidence.from_cells([Cell(1, 1_000, 50, 50), Cell(2, 1_000, 0, 0, unknown=50)])
     assert not may_be_pooled(known, waiting)
     assert len(pool_evidence({stratum("a"): known, stratum("b"): waiting})) == 2
@@ -64,8 +67,8 @@ def test_where_policies_of_one_topic_differ_each_has_its_rule() -> None:
         "a.retry, max_attempts: 3}", "a.retry, max_attempts: 3, rules: [{message: slow, backoff: {kind: constant, delay: 1h}}]}"
     )
     strata = {
-        stratum("a", "shop/a.DLT"): counted((500, 500), (0, 500), (0, 500)),
-        stratum("a", "shop/a.DLT#1"): counted((0, 500), (0, 500), (400, 100)),
+        stratum("a", "shop/a.DLT"): count_cells((500, 500), (0, 500), (0, 500)),
+        stratum("a", "shop/a.DLT#1"): count_cells((0, 500), (0, 500), (400, 100)),
     }
     advice = choose_advice_by_kind(pool_evidence(strata))
     changed, added = add_rules(text, "p", list_advice(advice, {("shop", "a.DLT", "X"): False}))
@@ -76,7 +79,7 @@ def test_where_policies_of_one_topic_differ_each_has_its_rule() -> None:
 
 
 def test_of_kinds_that_are_not_told_apart_nothing_is_advised() -> None:
-    kinds = {Kind("shop", name, ("a.DLT",), ("shop/a.DLT",)): counted((0, 500), (0, 500), (0, 500)) for name in ("X", OTHER)}
+    kinds = {Kind("shop", name, ("a.DLT",), ("shop/a.DLT",)): count_cells((0, 500), (0, 500), (0, 500)) for name in ("X", OTHER)}
     told = dict.fromkeys((("shop", "a.DLT", "X"), ("shop", "a.DLT", OTHER)), False)
     advice = choose_advice_by_kind(pool_evidence(kinds))
     assert {kind.exception: each.verdict for kind, each in advice.items()} == {"X": "fewer", OTHER: "unknown"}

@@ -98,7 +98,7 @@ def _options(kafka: dict[str, str]) -> dict[str, str] | str:
         return str(refused)
 
 
-def _dropped(name: str, value: str, context: dict[str, str]) -> bool:
+def is_dropped(name: str, value: str, context: dict[str, str]) -> bool:
     """Whether it makes no difference, and was not refused."""
     without, found = _options({n: v for n, v in context.items() if n != name}), _options({**context, name: value})
     if isinstance(found, str):
@@ -108,7 +108,7 @@ def _dropped(name: str, value: str, context: dict[str, str]) -> bool:
 
 
 def test_what_librdkafka_knows_of_security_is_translated_or_refused_and_never_dropped() -> None:
-    assert [name for name, value in SECURITY.items() for context in CONTEXTS if _dropped(name, value, context)] == []
+    assert [name for name, value in SECURITY.items() for context in CONTEXTS if is_dropped(name, value, context)] == []
 
 
 _OTHERS = st.builds(str.__add__, st.sampled_from(connection.SECURITY), st.from_regex(r"[a-z.]{1,20}", fullmatch=True))

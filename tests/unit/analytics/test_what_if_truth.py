@@ -81,10 +81,12 @@ def world(chance: random.Random, seed: int) -> World:
     scale_ms = chance.choice((30_000, 10 * MINUTE_MS))
     part = chance.choice((0.3, 1)) if kind == "mixed" else 1
 
-    def healed(source: random.Random, failed_ms: int) -> float:
+    def find_healing_ms(source: random.Random, failed_ms: int) -> float:
         return failed_ms - scale_ms * math.log(1 - source.random()) if source.random() < part else -math.inf
 
-    return World(lambda *_: None, (chances[0] or 0.5,) if kind == "mixed" else (1,), over_ms, 0, letters, heals_ms=healed)
+    return World(
+        lambda *_: None, (chances[0] or 0.5,) if kind == "mixed" else (1,), over_ms, 0, letters, heals_ms=find_healing_ms
+    )
 
 
 @pytest.mark.check

@@ -35,7 +35,7 @@ changes_ms = st.sampled_from(
 moments_ms = any_ms | st.builds(int.__add__, changes_ms, st.integers(-86_400_000, 86_400_000))
 
 
-def following(expression, zone, start, count):
+def list_following(expression, zone, start, count):
     """The next `count` matches from a time on, as local times with their offset."""
     at_ms, found = ms(start), []
     for _ in range(count):
@@ -72,7 +72,7 @@ def following(expression, zone, start, count):
     ],
 )
 def test_the_next_matches(expression, start, expected):
-    found = following(expression, "UTC", f"{start}+00:00", len(expected))
+    found = list_following(expression, "UTC", f"{start}+00:00", len(expected))
     assert found == [f"{each}+00:00" for each in expected]
 
 
@@ -108,7 +108,7 @@ def test_the_next_matches(expression, start, expected):
     ],
 )
 def test_changes_of_the_clocks(zone, expression, start, expected):
-    assert following(expression, zone, start, len(expected)) == expected
+    assert list_following(expression, zone, start, len(expected)) == expected
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def quiet(start, end, zone, *days):
     return QuietHours.parse({"from": start, "to": end, "zone": zone} | ({"days": list(days)} if days else {}))
 
 
-def moved(start, *periods):
+def move_time(start, *periods):
     """Where a time is moved to, as a local time of the first period."""
     at_ms = Calendar(periods)(ms(start))
     return datetime.fromtimestamp(at_ms / 1_000, periods[0].zone).isoformat(" ")
@@ -42,32 +42,32 @@ def moved(start, *periods):
     ],
 )
 def test_a_night_lasts_over_midnight(start, expected):
-    assert moved(start, quiet("22:00", "06:00", BERLIN)) == expected
+    assert move_time(start, quiet("22:00", "06:00", BERLIN)) == expected
 
 
 def test_the_day_is_the_one_on_which_the_period_begins():
     friday_night = quiet("22:00", "06:00", BERLIN, "fri")
-    assert moved("2026-05-01T23:00+02:00", friday_night) == "2026-05-02 06:00:00+02:00"
-    assert moved("2026-05-02T01:00+02:00", friday_night) == "2026-05-02 06:00:00+02:00"
-    assert moved("2026-05-02T23:00+02:00", friday_night) == "2026-05-02 23:00:00+02:00"
-    assert moved("2026-05-01T01:00+02:00", friday_night) == "2026-05-01 01:00:00+02:00"
+    assert move_time("2026-05-01T23:00+02:00", friday_night) == "2026-05-02 06:00:00+02:00"
+    assert move_time("2026-05-02T01:00+02:00", friday_night) == "2026-05-02 06:00:00+02:00"
+    assert move_time("2026-05-02T23:00+02:00", friday_night) == "2026-05-02 23:00:00+02:00"
+    assert move_time("2026-05-01T01:00+02:00", friday_night) == "2026-05-01 01:00:00+02:00"
 
 
 def test_the_same_time_twice_is_a_whole_day():
     weekend = quiet("00:00", "00:00", BERLIN, "Sat", "SUN")
-    assert moved("2026-05-02T00:00+02:00", weekend) == "2026-05-04 00:00:00+02:00"
-    assert moved("2026-05-03T23:59+02:00", weekend) == "2026-05-04 00:00:00+02:00"
-    assert moved("2026-05-01T23:59+02:00", weekend) == "2026-05-01 23:59:00+02:00"
+    assert move_time("2026-05-02T00:00+02:00", weekend) == "2026-05-04 00:00:00+02:00"
+    assert move_time("2026-05-03T23:59+02:00", weekend) == "2026-05-04 00:00:00+02:00"
+    assert move_time("2026-05-01T23:59+02:00", weekend) == "2026-05-01 23:59:00+02:00"
 
 
 def test_periods_that_touch_or_overlap_are_waited_out_together():
     periods = quiet("22:00", "06:00", BERLIN), quiet("06:00", "07:30", BERLIN), quiet("07:00", "08:00", BERLIN)
-    assert moved("2026-05-01T22:30+02:00", *periods) == "2026-05-02 08:00:00+02:00"
-    assert moved("2026-05-01T22:30+02:00", *reversed(periods)) == "2026-05-02 08:00:00+02:00"
+    assert move_time("2026-05-01T22:30+02:00", *periods) == "2026-05-02 08:00:00+02:00"
+    assert move_time("2026-05-01T22:30+02:00", *reversed(periods)) == "2026-05-02 08:00:00+02:00"
 
 
 def test_periods_of_two_zones_are_waited_out_together():
-    assert moved("2026-05-01T22:30+02:00", quiet("22:00", "06:00", BERLIN), quiet("22:00", "06:00", NEW_YORK)) == (
+    assert move_time("2026-05-01T22:30+02:00", quiet("22:00", "06:00", BERLIN), quiet("22:00", "06:00", NEW_YORK)) == (
         "2026-05-02 12:00:00+02:00"
     )
 
@@ -99,7 +99,7 @@ def test_periods_of_two_zones_are_waited_out_together():
 )
 def test_changes_of_the_clocks(zone, start, end, at, expected):
     days = ("thu",) if zone == "Pacific/Apia" else ()
-    assert moved(at, quiet(start, end, zone, *days)) == expected
+    assert move_time(at, quiet(start, end, zone, *days)) == expected
 
 
 nights = st.builds(

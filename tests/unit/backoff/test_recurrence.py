@@ -41,7 +41,7 @@ def local(at_ms, zone):
     return datetime.fromtimestamp(at_ms / 1_000, ZoneInfo(zone)).isoformat(" ", "minutes")
 
 
-def after(plan, now_ms, up_to=1_000):
+def plan_after(plan, now_ms, up_to=1_000):
     """What is made at one moment, in turn: due times of the runs, then the first run that is still to come."""
     made, found = [], find_first_run(plan, plan.start_ms)
     while found and found[0] <= now_ms:
@@ -132,7 +132,7 @@ def test_0_14_what_is_made_after_downtime_is_bounded_and_then_the_grid_goes_on(m
 )
 def test_0_14_ten_days_of_downtime(misfire, most, made):
     day_ms = 86_400_000
-    done, to_come = after(Plan(every_ms=day_ms, misfire=misfire, catch_up_max=most), 10 * day_ms + 3_600_000)
+    done, to_come = plan_after(Plan(every_ms=day_ms, misfire=misfire, catch_up_max=most), 10 * day_ms + 3_600_000)
     assert [run for _, run in done] == made
     assert to_come == (11 * day_ms, 11)
 
@@ -142,7 +142,7 @@ def test_0_14_ten_days_of_downtime(misfire, most, made):
 )
 def test_0_14_ten_days_of_downtime_by_cron(misfire, most, days):
     plan = Plan(run=0, start_ms=ms("2026-05-01T00:00"), cron="0 12 * * *", misfire=misfire, catch_up_max=most)
-    done, to_come = after(plan, ms("2026-05-10T13:00"))
+    done, to_come = plan_after(plan, ms("2026-05-10T13:00"))
     assert [due_ms for due_ms, _ in done] == [ms(f"2026-05-{day:02}T12:00") for day in days]
     assert to_come[0] == ms("2026-05-11T12:00")
 
@@ -208,7 +208,7 @@ def test_nothing_is_after_the_end(misfire):
 
 def test_what_cron_missed_before_the_end_is_made_up_for():
     plan = Plan(run=0, cron="0 * * * *", end_ms=5 * 3_600_000, misfire=ALL, catch_up_max=3)
-    assert [due_ms // 3_600_000 for due_ms, _ in after(plan, 10**9)[0]] == [0, 4, 5]
+    assert [due_ms // 3_600_000 for due_ms, _ in plan_after(plan, 10**9)[0]] == [0, 4, 5]
 
 
 def test_nothing_by_cron_is_before_the_start_or_after_the_end():

@@ -84,7 +84,7 @@ def test_a_preview_before_which_somebody_sat_too_long_is_not_started(monkeypatch
         def make_reader(self) -> Nothing:
             return Nothing()
 
-    def previewed(_settings: Any, _registry: Any, asked: Request, _fits: Any, now_ms: int, *_: Any, **__: Any) -> Preview:
+    def preview_all(_settings: Any, _registry: Any, asked: Request, _fits: Any, now_ms: int, *_: Any, **__: Any) -> Preview:
         chosen = Chosen(now_ms)
         chosen.keys = [[letter(1)[0]]]
         return Preview(asked, chosen, now_ms, [])
@@ -94,7 +94,7 @@ def test_a_preview_before_which_somebody_sat_too_long_is_not_started(monkeypatch
     monkeypatch.setattr(cluster, "Cluster", lambda _: None)
     monkeypatch.setattr(start, "demand_readiness", lambda *_: None)
     monkeypatch.setattr(act, "load_workers_policies", lambda _: Registry())
-    monkeypatch.setattr(preview, "preview", previewed)
+    monkeypatch.setattr(preview, "preview", preview_all)
     done = CliRunner().invoke(main, ["act", "park", "team:a", "--yes", "--file", "policies.yaml"])
     assert (done.exit_code, shards.log.read("changelog")) == (3, []), done.output
     assert "the preview is older than 50 minutes, and what waits may have changed; ask again" in done.output
@@ -114,16 +114,16 @@ def test_options_are_what_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_many_letters_that_are_due_now_go_in_steps_unless_somebody_says_otherwise() -> None:
-    def asked(kind: str, letters: int, **given: Any) -> Ramp | None:
+    def choose_ramp_for(kind: str, letters: int, **given: Any) -> Ramp | None:
         return choose_ramp(kind, parse_options({**OPTIONS, **given}), letters)
 
-    assert asked("retry", 1_000) is None
-    assert asked("retry", 1_001) == Ramp(0.9, [1, 2, 5, 20, 50, 200, 723], 10_000, 120_000)
-    assert asked("redirect", 4, ramp=True, keep=0.5, settle=1, silence=2) == Ramp(0.5, [1, 2, 1], 1, 2)
-    assert asked("retry", 3, keep=0.5) == Ramp(0.5, [1, 2], 10_000, 120_000)
+    assert choose_ramp_for("retry", 1_000) is None
+    assert choose_ramp_for("retry", 1_001) == Ramp(0.9, [1, 2, 5, 20, 50, 200, 723], 10_000, 120_000)
+    assert choose_ramp_for("redirect", 4, ramp=True, keep=0.5, settle=1, silence=2) == Ramp(0.5, [1, 2, 1], 1, 2)
+    assert choose_ramp_for("retry", 3, keep=0.5) == Ramp(0.5, [1, 2], 10_000, 120_000)
     for others in ({"ramp": False}, {"at": 5}, {"spread": 5}, {"postpone": 5}):
-        assert asked("retry", 1_000_000, **others) is None
-    assert asked("discard", 1_000_000) is None
+        assert choose_ramp_for("retry", 1_000_000, **others) is None
+    assert choose_ramp_for("discard", 1_000_000) is None
 
 
 def test_the_number_of_many_letters_is_typed_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def run(*args: str, **env: str) -> Result:
     return CliRunner(env={"RETRY_POLICIES": None} | env).invoke(main, ["policies", *args])
 
 
-def explained(file: str, *args: str) -> list[str]:
+def explain_file(file: str, *args: str) -> list[str]:
     result = run("explain", "--file", file, *args)
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout.splitlines()
@@ -61,7 +61,7 @@ def test_check_of_a_missing_file_fails(tmp_path):
 
 
 def test_explain_shows_the_wait_of_ten_retries_at_most(file):
-    lines = explained(file, "--topic", "pay.DLT", "--attempt", "1")
+    lines = explain_file(file, "--topic", "pay.DLT", "--attempt", "1")
     assert lines[:8] == [
         "pay.DLT belongs to team pay, as pay/pay.DLT.",
         "Rule 1 does not match:",
@@ -83,7 +83,7 @@ def test_explain_shows_the_wait_of_ten_retries_at_most(file):
 
 
 def test_explain_says_which_rule_matched(file):
-    lines = explained(file, "--topic", "pay.DLT", "--exception", "x.TimeoutError", "--attempt", "2")
+    lines = explain_file(file, "--topic", "pay.DLT", "--exception", "x.TimeoutError", "--attempt", "2")
     assert lines[1:8] == [
         "Rule 1 does not match:",
         "  exception *.Bad: no, it is x.TimeoutError",
@@ -116,11 +116,11 @@ def test_explain_says_which_rule_matched(file):
     ],
 )  # fmt: skip
 def test_explain_says_when_a_letter_parks(file, args, last):
-    assert explained(file, *args)[-1] == last
+    assert explain_file(file, *args)[-1] == last
 
 
 def test_explain_of_origin_and_of_a_policy_that_does_not_listen(file):
-    lines = explained(file, "--topic", "ship.DLT", "--attempt", "12", "--origin", "ship")
+    lines = explain_file(file, "--topic", "ship.DLT", "--attempt", "12", "--origin", "ship")
     assert "There are no rules; the policy is pay/ship.DLT." in lines
     assert "Retry 12 is made, to ship, which is origin." in lines
     assert "Jitter is equal. A letter may not ask for its own time." in lines
@@ -154,7 +154,7 @@ teams:
 def test_explain_goes_through_every_condition_and_tells_target_order_and_limits(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text(RICH)
-    lines = explained(
+    lines = explain_file(
         str(path), "--topic", "a.DLT", "--attempt", "2", "--exception", "w.W", "--cause", "z.Z", "--stage", "TASK_PUT",
         "--message", "a timeout", "--age", "30m", "--header", "tenant=green", "--header", "tenant=blue=1", "--group", "g",
     )  # fmt: skip
@@ -183,9 +183,9 @@ def test_explain_goes_through_every_condition_and_tells_target_order_and_limits(
 def test_explain_says_what_a_null_cancels_and_that_a_letter_can_be_cancelled(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text("teams: {a: {topics: [{dead_letters: d, retry_to: r, park_to: p, null_value: cancel}]}}")
-    lines = explained(str(path), "--topic", "d", "--attempt", "1")
+    lines = explain_file(str(path), "--topic", "d", "--attempt", "1")
     assert "While it waits, a later letter of its key and partition without a value cancels it: null_value is cancel." in lines
-    lines = explained(str(path), "--topic", "d", "--attempt", "1", "--null-value")
+    lines = explain_file(str(path), "--topic", "d", "--attempt", "1", "--null-value")
     assert lines[-2:] == [
         "It has no value, and null_value is cancel: it cancels earlier letters of its key and partition that wait.",
         "They are parked in p: cancelled. So is it itself: null_value, or no_key where it has none.",
@@ -203,7 +203,7 @@ def test_explain_says_what_the_calendar_is(tmp_path):
     path = tmp_path / "p.yaml"
     keys = "quiet_hours: {from: '22:00', to: '06:00', zone: UTC, days: [sat]}, align: {cron: '@hourly'}"
     path.write_text(f"teams: {{t: {{topics: [{{dead_letters: a.DLT, retry_to: a, {keys}}}]}}}}")
-    lines = explained(str(path), "--topic", "a.DLT", "--attempt", "1")
+    lines = explain_file(str(path), "--topic", "a.DLT", "--attempt", "1")
     assert "It then waits for the calendar: aligned to @hourly UTC, quiet 22:00–06:00 UTC on sat." in lines
 
 

@@ -121,13 +121,13 @@ def test_of_a_step_that_workers_saw_passed_all_is_known_also_before_a_sample_say
         send(replica, LETTERS[n], mark=f"{ID.hex()}/{n}")
     ramp, steps = Ramp(0.9, [1, 1, 1], 10, 5_000), (StepCounts(1, 1, 1, 1),) * 3
 
-    def unknown(step: Step) -> list[int]:
+    def count_unknown(step: Step) -> list[int]:
         return [each.not_known_yet for each in outcome(replica, NOW_MS, ramp, steps, step).steps]
 
-    assert [unknown(Step(n)) for n in range(4)] == [[1, 1, 1], [0, 1, 1], [0, 0, 1], [0, 0, 0]]
+    assert [count_unknown(Step(n)) for n in range(4)] == [[1, 1, 1], [0, 1, 1], [0, 0, 1], [0, 0, 0]]
     # An operator let the second go on after a hold: nobody has seen that it was passed.
-    assert unknown(Step(2, 2)) == [1, 1, 1]
-    assert unknown(Step(3, 2)) == [1, 1, 0]
+    assert count_unknown(Step(2, 2)) == [1, 1, 1]
+    assert count_unknown(Step(3, 2)) == [1, 1, 0]
 
 
 def test_the_filter_finds_what_workers_have_marked_of_a_ramp(replica: GivenReplica) -> None:

@@ -97,26 +97,26 @@ def console() -> Iterator[ActingConsole]:
     made.close()
 
 
-def standing(action_id: str, teams: list[str], **more: Any) -> ActionOverview:
+def overview_of(action_id: str, teams: list[str], **more: Any) -> ActionOverview:
     """An action of three letters that runs."""
     action = msgspec.structs.replace(Action("retry", "ann", NOW_MS, [1], 3), teams=teams)
     given = {"held": None, "cancelled": None, "tally": Tally(), "left": [0], "ended_hold_ms": 0, **more}
     return ActionOverview(bytes.fromhex(action_id), action, **given)
 
 
-def asked(console: ActingConsole, viewer: Viewer = ANN, **more: Any) -> dict[str, Any]:
+def ask_actions(console: ActingConsole, viewer: Viewer = ANN, **more: Any) -> dict[str, Any]:
     answer = console.ask(viewer, "POST", "/api/actions", json={**ASKED, **more})
     assert answer.status_code == 201, answer.text
     return answer.json()  # type: ignore[no-any-return]
 
 
-def started(console: ActingConsole, action_id: str, viewer: Viewer = ANN, expect: int | None = None) -> Any:
+def start_action(console: ActingConsole, action_id: str, viewer: Viewer = ANN, expect: int | None = None) -> Any:
     return console.ask(viewer, "POST", f"/api/actions/{action_id}/start", json={"expect": expect})
 
 
 def test_a_preview_says_whose_order_is_overtaken(console: ActingConsole, kafka: Kafka) -> None:
     kafka.orders.update({("orders.DLT", b"customer-17<b>"): 2, ("orders.DLT", None): 7})
-    told = asked(console, kind="discard")
+    told = ask_actions(console, kind="discard")
     assert told["ordered"] == 9
     html = console.ask(ANN, "GET", f"/act/{told['id']}").text
     assert "<strong>9 keep an order</strong>: the policy keeps the letters of one key in order: later ones" in html
@@ -126,13 +126,13 @@ def test_a_preview_says_whose_order_is_overtaken(console: ActingConsole, kafka: 
 
 def test_only_letters_of_teams_that_somebody_may_act_for_are_meant(console: ActingConsole, kafka: Kafka) -> None:
     for viewer in (ANN, BOB, EVE, ADA):
-        asked(console, viewer, filter="state:waiting")
+        ask_actions(console, viewer, filter="state:waiting")
     assert kafka.scopes == [["shop"], ["shop"], ["bank"], ["shop", "bank", None]]
 
 
 def test_a_preview_says_what_would_become_of_how_many_letters_and_why_not_of_others(console: ActingConsole, kafka: Kafka) -> None:
     kafka.letters = 1_500
-    told = asked(console, reason="mended")
+    told = ask_actions(console, reason="mended")
     assert (told["letters"], told["steps"], told["count_is_asked"]) == (1_500, [1, 2, 5, 20, 50, 200, 1_000, 222], True)
     assert told["refused"] == [
         {"reason": "named", "letters": 2, "told": "they are schedules, tasks or timers; cancel them where they came in"}
@@ -147,39 +147,39 @@ def test_a_preview_says_what_would_become_of_how_many_letters_and_why_not_of_oth
 
 
 def test_it_is_started_once_however_often_and_by_however_many_at_a_time(console: ActingConsole, kafka: Kafka) -> None:
-    action_id = asked(console)["id"]
+    action_id = ask_actions(console)["id"]
     kafka.starting.clear()
     with ThreadPoolExecutor(4) as pool:
-        answers = [pool.submit(started, console, action_id) for _ in range(4)]
+        answers = [pool.submit(start_action, console, action_id) for _ in range(4)]
         kafka.starting.set()
         assert [answer.result().status_code for answer in answers] == [200] * 4
-    assert started(console, action_id).status_code == 200
+    assert start_action(console, action_id).status_code == 200
     assert kafka.started == [action_id]
     assert console.ask(ANN, "GET", f"/api/actions/{action_id}").json()["state"] == "started"
 
 
 def test_what_was_started_elsewhere_or_before_a_restart_is_not_started_again(console: ActingConsole, kafka: Kafka) -> None:
     mine, theirs = "00000000000000aa", "00000000000000bb"
-    kafka.standing = [standing(mine, ["shop"]), standing(theirs, ["shop", "bank"])]
-    assert started(console, mine).json() == {"id": mine, "state": "started"}
-    assert started(console, theirs).status_code == 404
-    assert started(console, "00000000000000cc").status_code == 404
+    kafka.standing = [overview_of(mine, ["shop"]), overview_of(theirs, ["shop", "bank"])]
+    assert start_action(console, mine).json() == {"id": mine, "state": "started"}
+    assert start_action(console, theirs).status_code == 404
+    assert start_action(console, "00000000000000cc").status_code == 404
     assert kafka.started == []
 
 
 def test_an_expired_preview_is_gone_and_says_what_to_do(console: ActingConsole, kafka: Kafka) -> None:
-    action_id = asked(console)["id"]
+    action_id = ask_actions(console)["id"]
     console.now_ms += 3_000_001
-    answer = started(console, action_id)
+    answer = start_action(console, action_id)
     assert (answer.status_code, "preview it again" in answer.json()["detail"]) == (410, True)
-    assert started(console, action_id, EVE).status_code == 404
+    assert start_action(console, action_id, EVE).status_code == 404
     assert kafka.started == []
 
 
 def test_nobody_else_sees_or_starts_a_preview(console: ActingConsole, kafka: Kafka) -> None:
-    action_id = asked(console)["id"]
+    action_id = ask_actions(console)["id"]
     for viewer in (BOB, EVE, ADA):
-        assert started(console, action_id, viewer).status_code == 404
+        assert start_action(console, action_id, viewer).status_code == 404
         assert console.ask(viewer, "GET", f"/api/actions/{action_id}").status_code == 404
         assert console.ask(viewer, "GET", f"/act/{action_id}").status_code == 404
     assert kafka.started == []
@@ -189,7 +189,7 @@ def test_a_preview_is_not_shown_to_who_may_not_see_its_letters_or_payloads_any_m
     console: ActingConsole, kafka: Kafka
 ) -> None:
     kafka.diff = ["-4711"]
-    action_id = asked(console)["id"]
+    action_id = ask_actions(console)["id"]
     of_another_team, blind = Viewer("ann", EVE.roles, EVE.reveal), Viewer("ann", ANN.roles)
     for path in (f"/api/actions/{action_id}", f"/act/{action_id}"):
         assert "4711" in console.ask(ANN, "GET", path).text
@@ -199,11 +199,11 @@ def test_a_preview_is_not_shown_to_who_may_not_see_its_letters_or_payloads_any_m
 
 
 def test_who_has_lost_the_role_since_the_preview_starts_nothing(console: ActingConsole, kafka: Kafka) -> None:
-    action_id = asked(console)["id"]
-    assert started(console, action_id, Viewer("ann", {"shop": Role.VIEWER, "bank": Role.OPERATOR})).status_code == 403
-    assert started(console, action_id, Viewer("ann", {"bank": Role.OPERATOR})).status_code == 404
+    action_id = ask_actions(console)["id"]
+    assert start_action(console, action_id, Viewer("ann", {"shop": Role.VIEWER, "bank": Role.OPERATOR})).status_code == 403
+    assert start_action(console, action_id, Viewer("ann", {"bank": Role.OPERATOR})).status_code == 404
     assert kafka.started == []
-    assert started(console, action_id).status_code == 200
+    assert start_action(console, action_id).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -214,32 +214,32 @@ def test_another_number_than_was_previewed_is_refused(
     console: ActingConsole, kafka: Kafka, letters: int, expect: int | None, told: str
 ) -> None:
     kafka.letters = letters
-    action_id = asked(console)["id"]
-    answer = started(console, action_id, expect=expect)
+    action_id = ask_actions(console)["id"]
+    answer = start_action(console, action_id, expect=expect)
     assert (answer.status_code, told in answer.json()["detail"]) == (409, True)
     assert kafka.started == []
     if letters:
-        assert started(console, action_id, expect=letters).status_code == 200
+        assert start_action(console, action_id, expect=letters).status_code == 200
 
 
 def test_after_a_start_that_failed_the_changelog_says_whether_it_began(console: ActingConsole, kafka: Kafka) -> None:
     kafka.fault = TransactionAborted("no broker")
-    action_id = asked(console)["id"]
-    assert started(console, action_id).status_code == 503
-    again = started(console, action_id)
+    action_id = ask_actions(console)["id"]
+    assert start_action(console, action_id).status_code == 503
+    again = start_action(console, action_id)
     assert (again.status_code, "preview it again" in again.json()["detail"]) == (409, True)
-    kafka.standing = [standing(action_id, ["shop"])]
-    assert started(console, action_id).status_code == 200
+    kafka.standing = [overview_of(action_id, ["shop"])]
+    assert start_action(console, action_id).status_code == 200
     assert kafka.started == [action_id]
 
 
 def test_a_change_of_payloads_is_shown_to_who_may_see_them_once_the_audit_has_it(console: ActingConsole, kafka: Kafka) -> None:
     kafka.letters, kafka.diff = 1, ['-  "card": "4711"']
     patch = {"kind": "patch", "merge_patch": {"card": None}}
-    shown = asked(console, **patch)
+    shown = ask_actions(console, **patch)
     assert shown["examples"][0]["diff"] == kafka.diff
     assert console.audit.told == [("reveal", "ann", "", ["1/orders.DLT/0/1"], ["shop"])]
-    hidden = asked(console, BOB, **patch)
+    hidden = ask_actions(console, BOB, **patch)
     assert "4711" not in str(hidden)
     assert len(console.audit.told) == 1
     # Where it cannot be written down, nothing is shown.
@@ -250,7 +250,7 @@ def test_a_change_of_payloads_is_shown_to_who_may_see_them_once_the_audit_has_it
 def test_a_filter_on_payloads_takes_the_right_to_see_them_and_is_in_the_audit(console: ActingConsole, kafka: Kafka) -> None:
     words = {"filter": "value.$.card=4711"}
     assert console.ask(BOB, "POST", "/api/actions", json={**ASKED, **words}).status_code == 403
-    assert asked(console, **words)["letters"] == 3
+    assert ask_actions(console, **words)["letters"] == 3
     assert console.audit.told == [("reveal", "ann", "filter value.$.card=4711", [], ["shop"])]
 
 
@@ -289,7 +289,7 @@ def test_orders_are_for_operators_of_all_its_teams(
     action_id = "00000000000000aa"
     hold = Order("worker", NOW_MS)
     kafka.standing = [
-        standing(action_id, ["shop"], held=hold), standing("00000000000000bb", ["bank", "shop"]), standing("0" * 16, []),
+        overview_of(action_id, ["shop"], held=hold), overview_of("00000000000000bb", ["bank", "shop"]), overview_of("0" * 16, []),
     ]  # fmt: skip
     for what in ("hold", "resume", "cancel"):
         for viewer, other, status in ((EVE, action_id, 404), (BOB, "00000000000000bb", 403), (ANN, "0" * 16, 404)):
@@ -342,7 +342,7 @@ def test_every_field_of_the_form_is_of_a_kind_or_of_all(console: ActingConsole, 
 
 @pytest.mark.parametrize(("kind", "is_red"), [("retry", False), ("park", False), ("discard", True)])
 def test_only_what_gives_letters_up_is_red(console: ActingConsole, kafka: Kafka, kind: str, is_red: bool) -> None:
-    page = console.ask(ANN, "GET", f"/act/{asked(console, kind=kind)['id']}").text
+    page = console.ask(ANN, "GET", f"/act/{ask_actions(console, kind=kind)['id']}").text
     assert ('class="danger"' in page) == is_red
 
 
@@ -350,7 +350,7 @@ def test_a_preview_shows_key_and_message_of_its_examples_and_how_many_more_there
     console: ActingConsole, kafka: Kafka
 ) -> None:
     kafka.letters = 23
-    preview = f"/act/{asked(console)['id']}"
+    preview = f"/act/{ask_actions(console)['id']}"
     assert "not here any more" in console.ask(ANN, "GET", preview).text
     console.replica.rows = [letter(1, "shop", name="1/orders.DLT/0/1", key=b"order-<b>17", message="no answer for order 17")]
     page = console.ask(ANN, "GET", preview).text
@@ -364,13 +364,13 @@ def test_a_preview_shows_key_and_message_of_its_examples_and_how_many_more_there
 
 def test_who_else_acts_on_the_letters_is_said_before_it_is_confirmed(console: ActingConsole, kafka: Kafka) -> None:
     kafka.letters = 1_001
-    preview = f"/act/{asked(console)['id']}"
+    preview = f"/act/{ask_actions(console)['id']}"
     assert 'id="others"' not in console.ask(ANN, "GET", preview).text
     ramp = Ramp(0.9, [1, 2], 10, 20)
     kafka.standing = [
-        beside("0d", "patch", ["shop"], filter="exception:<b>"), beside("0a", "retry", ["shop"], ramp=ramp),
-        beside("0b", "discard", ["bank"]), beside("0c", "park", ["bank", "shop"], filter="all:secret"),
-        beside("0e", "park", ["shop"])._replace(left=[]),
+        overview_beside("0d", "patch", ["shop"], filter="exception:<b>"), overview_beside("0a", "retry", ["shop"], ramp=ramp),
+        overview_beside("0b", "discard", ["bank"]), overview_beside("0c", "park", ["bank", "shop"], filter="all:secret"),
+        overview_beside("0e", "park", ["shop"])._replace(left=[]),
     ]  # fmt: skip
     page = console.ask(ANN, "GET", preview).text
     told = page[page.index('id="others"') : page.index("Type the number of letters: 1,001")]
@@ -384,11 +384,11 @@ def test_who_else_acts_on_the_letters_is_said_before_it_is_confirmed(console: Ac
     assert 'id="others"' not in console.ask(ANN, "GET", preview).text
 
 
-def beside(number: str, kind: str, teams: list[str], **fields: Any) -> ActionOverview:
+def overview_beside(number: str, kind: str, teams: list[str], **fields: Any) -> ActionOverview:
     """An action of bob's that runs, with the filter that Ann asks for unless another one is given."""
     action = msgspec.structs.replace(Action(kind, "bob", NOW_MS, [1], 3, filter=ASKED["filter"]), teams=teams, **fields)
     steps = [StepCounts(size) for size in action.ramp.steps] if action.ramp else []
-    return standing(number * 8, teams, steps=steps)._replace(action=action)
+    return overview_of(number * 8, teams, steps=steps)._replace(action=action)
 
 
 def test_what_is_selected_on_another_page_comes_into_the_form(console: ActingConsole, kafka: Kafka) -> None:
@@ -432,7 +432,7 @@ def test_an_action_says_what_became_of_its_letters_by_step_with_a_link_to_those_
     steps = (SentOutcome(1, 0, 0), SentOutcome(1_813, 3, 12))
     outcome = ActionOutcome(SentOutcome(1_814, 3, 12), steps)
     monkeypatch.setattr(console.replica, "load_outcome", lambda _about: outcome)
-    kafka.standing = [beside("0a", "retry", ["shop"], members=2_000, ramp=Ramp(0.9, [1, 1_999], 10, 20))]
+    kafka.standing = [overview_beside("0a", "retry", ["shop"], members=2_000, ramp=Ramp(0.9, [1, 1_999], 10, 20))]
     page = console.ask(ANN, "GET", f"/actions/{'0a' * 8}").text
     told = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page[page.index('id="outcome">') :])).removeprefix('id="outcome">')
     assert told.startswith("1,799 recovered, 3 failed again, 12 not known yet, 186 not sent yet. Hold Cancel Why")
@@ -446,7 +446,7 @@ def test_an_action_says_what_became_of_its_letters_by_step_with_a_link_to_those_
         "steps": {"sent": 1_813, "failed_again": 3, "not_known_yet": 12, "recovered": 1_798},
     }  # fmt: skip
     # After a discard nothing is sent that might recover.
-    kafka.standing = [beside("0b", "discard", ["shop"])]
+    kafka.standing = [overview_beside("0b", "discard", ["shop"])]
     assert "0 of 3</strong> done" in console.ask(ANN, "GET", f"/actions/{'0b' * 8}").text
     assert console.ask(ANN, "GET", f"/api/actions/{'0b' * 8}").json()["outcome"] is None
 
@@ -457,9 +457,11 @@ def test_every_page_shows_ramps_that_are_not_done_to_who_may_see_them(
     monkeypatch.setattr(standing_actions, "FRESH_S", 0)
     ramp = Ramp(0.9, [1, 2], 10, 20)
     kafka.standing = [
-        beside("0a", "retry", ["shop"], ramp=ramp), beside("0b", "redirect", ["shop"], ramp=ramp)._replace(held=Order("w", 1)),
-        beside("0c", "retry", ["bank"], ramp=ramp), beside("0d", "retry", ["shop"], ramp=ramp)._replace(left=[]),
-        beside("0e", "discard", ["shop"]),
+        overview_beside("0a", "retry", ["shop"], ramp=ramp),
+        overview_beside("0b", "redirect", ["shop"], ramp=ramp)._replace(held=Order("w", 1)),
+        overview_beside("0c", "retry", ["bank"], ramp=ramp),
+        overview_beside("0d", "retry", ["shop"], ramp=ramp)._replace(left=[]),
+        overview_beside("0e", "discard", ["shop"]),
     ]  # fmt: skip
     line = lambda html: html[html.index('<div id="ramps"') : html.index('<main id="main"')]  # noqa: E731
     for path in ("/letters", "/failures", "/audit", "/act", "/nowhere"):
@@ -543,19 +545,19 @@ def test_the_form_says_how_many_wait_and_are_parked_and_asks_which_are_meant(con
 def test_right_after_a_start_its_page_is_there_though_the_replica_does_not_have_it_yet(
     console: ActingConsole, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    action_id = asked(console)["id"]
+    action_id = ask_actions(console)["id"]
     done = console.ask(ANN, "POST", f"/act/{action_id}/start", {"expect": "3"})
     page = console.ask(ANN, "GET", done.headers["location"])
     assert (page.status_code, "It was started" in page.text) == (200, True)
     assert console.ask(BOB, "GET", done.headers["location"]).status_code == 404
-    kafka.standing = [standing(action_id, ["shop"])]
+    kafka.standing = [overview_of(action_id, ["shop"])]
     assert "Retry of 3 letters" in console.ask(ANN, "GET", done.headers["location"]).text
 
 
 def test_while_the_replica_is_built_nobody_acts_and_what_runs_can_be_held(
     console: ActingConsole, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    action_id = asked(console)["id"]
+    action_id = ask_actions(console)["id"]
     console.replica.state = Freshness("rebuilding", 0.25, None, 7)
     for path, body in (("/api/actions", ASKED), (f"/api/actions/{action_id}/start", {})):
         answer = console.ask(ANN, "POST", path, json=body)
@@ -563,6 +565,6 @@ def test_while_the_replica_is_built_nobody_acts_and_what_runs_can_be_held(
     assert kafka.started == []
     held: list[str] = []
     monkeypatch.setitem(overview.ORDERS, "hold", lambda _shards, about, *_: held.append(about.id.hex()))
-    kafka.standing = [standing(action_id, ["shop"])]
+    kafka.standing = [overview_of(action_id, ["shop"])]
     assert console.ask(ANN, "POST", f"/api/actions/{action_id}/hold", json={}).status_code == 202
     assert held == [action_id]

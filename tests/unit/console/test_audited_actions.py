@@ -49,7 +49,7 @@ def replica(tmp_path: Path) -> GivenReplica:
     return made
 
 
-def audited(
+def load_page(
     replica: GivenReplica, scope: Scope = None, after: str | None = None, limit: int = 10, **wanted: str
 ) -> Page[AuditedAction]:
     with replica.readers.reading(0.0) as connection:
@@ -57,7 +57,7 @@ def audited(
 
 
 def test_an_action_is_one_row_with_all_that_was_written_of_it(replica: GivenReplica) -> None:
-    page = audited(replica)
+    page = load_page(replica)
     assert [(each.what.by, each.what.kind, each.what.letters, each.what.done) for each in page.rows] == [
         ("joe", "reveal", 1, 1), ("ann", "retry", 6, 3), ("ann", "discard", 1, 1),
     ]  # fmt: skip
@@ -70,27 +70,27 @@ def test_an_action_is_one_row_with_all_that_was_written_of_it(replica: GivenRepl
 
 
 def test_pages_go_on_where_the_last_one_ended_and_no_action_comes_twice(replica: GivenReplica) -> None:
-    first = audited(replica, limit=1)
-    second = audited(replica, after=first.after, limit=1)
-    third = audited(replica, after=second.after, limit=1)
+    first = load_page(replica, limit=1)
+    second = load_page(replica, after=first.after, limit=1)
+    third = load_page(replica, after=second.after, limit=1)
     assert [page.rows[0].what.kind for page in (first, second, third)] == ["reveal", "retry", "discard"]
     assert third.after is None
 
 
 def test_a_viewer_sees_what_concerns_their_letters_alone_and_conditions_hold_of_parts(replica: GivenReplica) -> None:
-    theirs = audited(replica, frozenset({"refunds"}))
+    theirs = load_page(replica, frozenset({"refunds"}))
     assert [(each.what.kind, each.what.letters, each.what.results) for each in theirs.rows] == [
         ("retry", 1, {"moved": 1}), ("discard", 1, {}),
     ]  # fmt: skip
-    by_eve = audited(replica, by="eve").rows
+    by_eve = load_page(replica, by="eve").rows
     assert [(each.what.kind, each.what.by, len(each.parts)) for each in by_eve] == [("hold", "eve", 1)]
-    assert [each.what.kind for each in audited(replica, letter="orders.DLT/0/30").rows] == ["retry"]
-    assert audited(replica, frozenset()).rows == []
+    assert [each.what.kind for each in load_page(replica, letter="orders.DLT/0/30").rows] == ["retry"]
+    assert load_page(replica, frozenset()).rows == []
 
 
 def test_of_many_transactions_fifty_are_shown_and_all_are_counted(replica: GivenReplica) -> None:
     replica.fold(OWN.audit, *(done(DISCARDED, 100 + n, "refunds.DLT", "done", "gone", kind="discard") for n in range(80)))
-    (found,) = audited(replica, action=DISCARDED).rows
+    (found,) = load_page(replica, action=DISCARDED).rows
     assert (len(found.parts), found.more, found.what.letters, found.what.results) == (50, 31, 161, {"gone": 80})
 
 

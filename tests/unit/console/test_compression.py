@@ -11,7 +11,7 @@ import pytest
 from retry.console.rows import LetterRow
 from retry.console.web.application import Assets, Compression
 from retry.console.web.rights import Granted, Role, make_token
-from tests.support.console import ORIGIN, FakeReplica, csrf_of, group, letter, record, served
+from tests.support.console import ORIGIN, FakeReplica, csrf_of, group, letter, record, serve_console
 
 TOKEN, LINE = make_token("ada", Granted({"payments": Role.OPERATOR}, frozenset({"payments"})))
 OWN = {"Origin": ORIGIN, "Sec-Fetch-Site": "same-origin"}
@@ -27,7 +27,7 @@ def is_compressed(headers: Any) -> bool:
 
 @pytest.mark.parametrize("path", ["/", "/failures", "/letters"])
 def test_a_page_that_its_reader_asked_for_has_a_quarter_of_its_size_on_the_wire(path: str) -> None:
-    browser = served(FakeReplica(letters(), [group(f"f00d{n:04}") for n in range(50)])).browser()
+    browser = serve_console(FakeReplica(letters(), [group(f"f00d{n:04}") for n in range(50)])).browser()
     browser.get("/")
     for site in ("same-origin", "none"):
         answer = browser.get(path, headers={"Sec-Fetch-Site": site})
@@ -40,7 +40,7 @@ def test_a_page_that_its_reader_asked_for_has_a_quarter_of_its_size_on_the_wire(
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", None])
 def test_what_another_site_may_have_asked_for_tells_nothing_by_its_length(site: str | None) -> None:
-    browser = served(FakeReplica(letters())).browser()
+    browser = serve_console(FakeReplica(letters())).browser()
     asked = {} if site is None else {"Sec-Fetch-Site": site}
     assert is_compressed(browser.get("/letters").headers), "nobody is signed in yet: a program"
     answer = browser.get("/letters?q=message:guess", headers=asked)
@@ -48,7 +48,7 @@ def test_what_another_site_may_have_asked_for_tells_nothing_by_its_length(site: 
 
 
 def test_static_files_are_compressed_and_kept_for_ever_under_their_hash() -> None:
-    browser, assets = served().browser(), Assets()
+    browser, assets = serve_console().browser(), Assets()
     for name in ("console.js", "console.css", "vendor/htmx.min.js", "vendor/uPlot.iife.min.js"):
         answer = browser.get(assets.address(name), headers={"Sec-Fetch-Site": "same-origin"})
         assert is_compressed(answer.headers)
@@ -58,7 +58,7 @@ def test_static_files_are_compressed_and_kept_for_ever_under_their_hash() -> Non
 
 
 def test_events_are_not_compressed() -> None:
-    browser = served(streams_max=0).browser()
+    browser = serve_console(streams_max=0).browser()
     browser.get("/")
     answer = browser.get("/live?part=now&of=", headers={"Sec-Fetch-Site": "same-origin"})
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -90,7 +90,7 @@ def test_each_part_of_an_answer_that_is_sent_in_parts_is_there_at_once() -> None
 def test_the_token_of_forms_is_written_otherwise_each_time_and_holds_each_time() -> None:
     replica = FakeReplica([letter()], [group()])
     replica.payloads.records["parked/0/1"] = record("parked/0/1", b"{}")
-    browser = served(replica, tokens=LINE).browser()
+    browser = serve_console(replica, tokens=LINE).browser()
     browser.post("/sign-in", data={"token": TOKEN}, headers=OWN)
     tokens = [csrf_of(browser.get("/failures/f00d").text) for _ in range(20)]
     assert len(set(tokens)) == 20

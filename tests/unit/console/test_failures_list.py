@@ -21,7 +21,7 @@ from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import EVERYTHING
 from retry.policies.registry import Registry
 from tests.support.plans import registry_of
-from tests.support.replicas import NOW_MS, OWN, GivenReplica, entry, failure, rested
+from tests.support.replicas import NOW_MS, OWN, GivenReplica, entry, failure, make_parked_record
 
 GROUP_HEADER = "kafka_dlt-original-consumer-group"
 POLICIES = """
@@ -50,7 +50,7 @@ def many(replica: GivenReplica) -> GivenReplica:
             number += 1
             replica.fold(OWN.changelog, entry(number, team=("payments", "shipping")[kind % 2], headers=headers))
         if kind % 4 == 0:
-            replica.fold(OWN.parked, rested(1_000 + kind, headers=headers))
+            replica.fold(OWN.parked, make_parked_record(1_000 + kind, headers=headers))
     for n, group in enumerate(replica.groups()):
         if n % 3 == 0:
             note(replica, NOTE + group.id, Note(("Ann", "bob")[n % 2], "", "", "ann", 1))

@@ -20,28 +20,32 @@ from tests.support.console import NOW_MS, FakeReplica, letter
 ASKED_MS = NOW_MS - 60_000
 
 
-def about(words: str, teams: list[str]) -> ActionOverview:
+def make_overview(words: str, teams: list[str]) -> ActionOverview:
     action = Action("retry", "ann", ASKED_MS, [1], 3, filter=words, teams=teams)
     return ActionOverview(bytes(8), action, None, None, Tally(), [0], 0)
 
 
-def asked(words: str, teams: list[str]) -> tuple[Any, ...]:
+def ask_failures(words: str, teams: list[str]) -> tuple[Any, ...]:
     replica = FakeReplica([letter(1), letter(2, "bank")])
-    found = count_new_failures(replica, None, about(words, teams), NOW_MS)  # type: ignore[arg-type]
+    found = count_new_failures(replica, None, make_overview(words, teams), NOW_MS)  # type: ignore[arg-type]
     assert found is not None
     ((scope, letter_filter, *_),) = replica.asked
     return scope, str(letter_filter), found.count
 
 
 def test_they_are_counted_in_whichever_state_and_of_the_teams_of_the_action_alone() -> None:
-    assert asked("exception:*Timeout state:parked", ["payments"]) == (frozenset({"payments"}), "exception:*Timeout age:..1m", 1)
-    assert asked("state:waiting", []) == (None, "age:..1m", 2)
+    assert ask_failures("exception:*Timeout state:parked", ["payments"]) == (
+        frozenset({"payments"}),
+        "exception:*Timeout age:..1m",
+        1,
+    )
+    assert ask_failures("state:waiting", []) == (None, "age:..1m", 2)
 
 
 @pytest.mark.parametrize("words", ["action 00aa", "key:1 --letter a/0/1", "value.$.a=1", "header.tenant:acme"])
 def test_where_no_filter_of_the_replica_says_what_it_is_about_there_is_no_count(words: str) -> None:
     replica = FakeReplica([letter(1)])
-    assert count_new_failures(replica, None, about(words, []), NOW_MS) is None  # type: ignore[arg-type]
+    assert count_new_failures(replica, None, make_overview(words, []), NOW_MS) is None  # type: ignore[arg-type]
     assert replica.asked == []
 
 
@@ -55,9 +59,9 @@ class Waiting:
 
 @pytest.mark.parametrize(("teams", "count"), [(["payments"], 1), ([], 3), (["", "bank"], 2)])
 def test_the_command_counts_the_same_without_a_replica(teams: list[str], count: int) -> None:
-    action = about("exception:*Timeout state:parked", teams).action
+    action = make_overview("exception:*Timeout state:parked", teams).action
     assert count_arrived(Waiting(), action, NOW_MS) == count  # type: ignore[arg-type]
-    assert count_arrived(Waiting(), about("action 00aa", []).action, NOW_MS) is None  # type: ignore[arg-type]
+    assert count_arrived(Waiting(), make_overview("action 00aa", []).action, NOW_MS) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ sys.exit(pipe.recv_bytes() != b"close")
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], tuple[FoldingProcess, list[str]]]]:
+def make_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], tuple[FoldingProcess, list[str]]]]:
     """Makes one that runs a program, or the real one, with what it lets pages show."""
     monkeypatch.setattr(folding_process, "_AGAIN_S", 0.01)
     given: list[FoldingProcess] = []
@@ -75,9 +75,9 @@ def test_it_is_told_all_settings_and_no_argument_has_them() -> None:
 
 
 def test_what_it_says_is_shown_and_a_corrupt_file_is_not_gone_on_with_even_if_it_dies_meanwhile(
-    made: Callable[[str], tuple[FoldingProcess, list[str]]], caplog: pytest.LogCaptureFixture
+    make_process: Callable[[str], tuple[FoldingProcess, list[str]]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    process, shown = made(SAYS)
+    process, shown = make_process(SAYS)
     await_that("a file is shown", lambda: process.freshness().state == "catching_up")
     assert shown == ["first"]
     assert (process.report.as_of_ms, process.report.retention_ms, process.progress) == (17, {"t": 1}, 1.0)
@@ -146,10 +146,10 @@ def test_who_is_behind_says_for_how_long_by_how_fast_it_catches_up(tmp_path: Pat
 
 
 def test_the_real_one_tells_what_is_in_its_way_is_started_again_and_ends_though_it_hangs(
-    made: Callable[[str], tuple[FoldingProcess, list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    make_process: Callable[[str], tuple[FoldingProcess, list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    process, shown = made("")
+    process, shown = make_process("")
     await_that("it has no policy file", lambda: "policies.yaml" in process.freshness().trouble)
     assert (process.freshness().state, process.progress, shown[-1]) == ("rebuilding", 0.0, "")
     first = pid(process)
@@ -171,25 +171,25 @@ def test_the_real_one_tells_what_is_in_its_way_is_started_again_and_ends_though_
 
 
 def test_it_does_not_begin_with_an_emptied_file_while_the_console_goes_by_one_with_teams(
-    made: Callable[..., tuple[FoldingProcess, list[str]]], tmp_path: Path
+    make_process: Callable[..., tuple[FoldingProcess, list[str]]], tmp_path: Path
 ) -> None:
     (tmp_path / "full.yaml").write_text("teams: {shop: {topics: [{dead_letters: orders.DLT, retry_to: orders}]}}\n")
     (tmp_path / "policies.yaml").write_text("teams: {}\n")
     in_use = load_policies(Settings(policies=tmp_path / "full.yaml"))
-    process, _ = made("", lambda: in_use)
+    process, _ = make_process("", lambda: in_use)
     await_that("it says why not", lambda: "has no team and no task" in process.freshness().trouble)
     assert "the one that the console uses has some" in process.freshness().trouble
 
 
 def test_one_that_cannot_be_started_is_tried_again(
-    made: Callable[[str], tuple[FoldingProcess, list[str]]], monkeypatch: pytest.MonkeyPatch
+    make_process: Callable[[str], tuple[FoldingProcess, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: object, **__: object) -> None:
+    def refuse_start(*_: object, **__: object) -> None:
         raise OSError(11, "no more processes")
 
     with monkeypatch.context() as full:
-        full.setattr(folding_process, "Tethered", refused)
-        process, _ = made(SAYS)
+        full.setattr(folding_process, "Tethered", refuse_start)
+        process, _ = make_process(SAYS)
         await_that("that is told", lambda: "no more processes" in process.freshness().trouble)
     await_that("it runs", lambda: process.freshness().state == "catching_up")
     assert process.freshness().trouble == ""

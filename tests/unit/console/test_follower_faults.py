@@ -19,7 +19,7 @@ from retry.errors import TopicsInvalid
 from retry.kafka import client_config
 from retry.policies.registry import Registry
 from retry.settings import Settings
-from tests.support.console import FakeReplica, served
+from tests.support.console import FakeReplica, serve_console
 from tests.support.process import await_that
 
 FAULT = "a fault of the console (KeyError), which its log has: everything is read anew"
@@ -40,7 +40,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
 
 
 @pytest.fixture
-def told(looks: list[Exception], tmp_path: Path) -> Iterator[list[Report]]:
+def told_reports(looks: list[Exception], tmp_path: Path) -> Iterator[list[Report]]:
     """What one that runs says of itself, once it is known what goes wrong."""
     reports, closing = list[Report](), threading.Event()
     follower = Follower(Settings(), Registry, ReplicaFile(tmp_path / "replica.sqlite"), reports.append, closing)
@@ -52,11 +52,11 @@ def told(looks: list[Exception], tmp_path: Path) -> Iterator[list[Report]]:
 
 
 def test_a_mistake_does_not_end_it_and_is_told_without_what_a_record_said(
-    looks: list[Exception], told: list[Report], caplog: pytest.LogCaptureFixture
+    looks: list[Exception], told_reports: list[Report], caplog: pytest.LogCaptureFixture
 ) -> None:
     looks += [KeyError("secret"), TopicsInvalid(["the changelog is missing"], "make it")]
-    await_that("it goes on", lambda: told and "the changelog is missing" in told[-1].trouble)
-    found = told[-1]
+    await_that("it goes on", lambda: told_reports and "the changelog is missing" in told_reports[-1].trouble)
+    found = told_reports[-1]
     assert (found.file_id, found.is_stopped) == (None, True), "nothing is known of the file that is there"
     assert found.trouble.startswith(f"{FAULT}; ")
     assert "secret" not in found.trouble
@@ -65,11 +65,11 @@ def test_a_mistake_does_not_end_it_and_is_told_without_what_a_record_said(
 
 
 def test_pages_and_health_say_what_went_wrong_while_everything_is_read_anew(
-    looks: list[Exception], told: list[Report]
+    looks: list[Exception], told_reports: list[Report]
 ) -> None:
     looks.append(KeyError("secret"))
-    await_that("it has failed", lambda: told)
-    browser = served(FakeReplica(state=Freshness("rebuilding", 0.0, None, 0, told[-1].trouble))).browser()
+    await_that("it has failed", lambda: told_reports)
+    browser = serve_console(FakeReplica(state=Freshness("rebuilding", 0.0, None, 0, told_reports[-1].trouble))).browser()
     assert FAULT in browser.get("/").text
     ready = browser.get("/health/ready")
     assert (ready.status_code, ready.json()["error"]) == (503, "the log of the console says what")

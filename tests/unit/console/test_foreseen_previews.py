@@ -22,10 +22,10 @@ from retry.operations.act.choose import EXAMPLES_MAX, Chosen
 from retry.operations.act.selection import select_letters
 from retry.operations.explain.search import LetterLocation
 from retry.record import Header
-from tests.support.acted import DISCARDED, POLICIES, entry_actions, letter, packed, state
+from tests.support.acted import DISCARDED, POLICIES, entry_actions, letter, pack_entry, state
 from tests.support.blocks import block_of
 from tests.support.plans import registry_of
-from tests.support.replicas import NOW_MS, failure, rested
+from tests.support.replicas import NOW_MS, failure, make_parked_record
 from tests.support.rested import TOPIC_HASH
 from tests.support.sealed import OLD, KeyFile
 from tests.support.selected import Reads, Waits
@@ -56,7 +56,7 @@ def without(entry: Entry, header: str) -> Entry:
     return msgspec.structs.replace(entry, headers=[each for each in entry.headers if each[0] != header])
 
 
-def mixed() -> list[Waits]:
+def make_mixed_letters() -> list[Waits]:
     """Letters of every kind of which a preview has something to say: many of the usual kind, and one of each that is not."""
     usual = [waits(n) for n in range(MANY)]
     ordered = [waits(1_000 + n, topic="keyed.DLT", key=b"o%d" % (n % 3)) for n in range(9)]
@@ -79,7 +79,7 @@ def mixed() -> list[Waits]:
     named = entry_keys.build_named_key(NOW_MS, bytes(16), 1, entry_keys.build_key_stem("schedules", 0), 1, lane)
     sealed_key, sealed = waits(2_019)
     return [
-        *((place, packed(each)) for place, each in (*usual, *ordered, *odd)), block_of(12), block_of(5, first=100),
+        *((place, pack_entry(each)) for place, each in (*usual, *ordered, *odd)), block_of(12), block_of(5, first=100),
         (named, envelopes.encode(envelopes.Named("out", b"t", b"v", [], NOW_MS, "tasks"))),
         (sealed_key, KeyFile(OLD).codec.encode(sealed_key, sealed)), (key, b"no envelope"),
     ]  # fmt: skip
@@ -97,10 +97,10 @@ class NothingReturned:
 
 @pytest.fixture
 def reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reads:
-    return Reads(tmp_path, monkeypatch, mixed(), [rested(n, "orders") for n in range(RESTING)], REGISTRY)
+    return Reads(tmp_path, monkeypatch, make_mixed_letters(), [make_parked_record(n, "orders") for n in range(RESTING)], REGISTRY)
 
 
-def asked(kind: str) -> ActionState:
+def state_of(kind: str) -> ActionState:
     return state(kind.partition(" ")[0], **KINDS[kind])
 
 
@@ -113,7 +113,7 @@ def choose_letters(reads: Reads, words: str, action: ActionState, *, foresees: b
     return choose.choose(rows, 1, REGISTRY, selection.selects, actions, action, NOW_MS)
 
 
-def told(chosen: Chosen) -> dict[str, Any]:
+def describe(chosen: Chosen) -> dict[str, Any]:
     """Everything that a preview says of its letters."""
     counts = {"refused": chosen.refused, "groups": chosen.groups, "ordered": chosen.ordered, "orders": chosen.orders}
     return {"keys": [sorted(keys) for keys in chosen.keys], **counts}
@@ -122,16 +122,16 @@ def told(chosen: Chosen) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_counted_from_the_replica_is_what_all_records_tell(reads: Reads, kind: str) -> None:
     for words in FILTERS:
-        few, whole = (choose_letters(reads, words, asked(kind), foresees=foresees) for foresees in (True, False))
-        assert told(few) == told(whole), words
+        few, whole = (choose_letters(reads, words, state_of(kind), foresees=foresees) for foresees in (True, False))
+        assert describe(few) == describe(whole), words
         assert len(few.examples) == len(whole.examples), words
 
 
 def test_of_a_filter_that_the_replica_decides_few_records_are_read(reads: Reads) -> None:
-    whole = choose_letters(reads, "state:waiting", asked("retry"), foresees=False)
+    whole = choose_letters(reads, "state:waiting", state_of("retry"), foresees=False)
     assert len(reads.fetched) > MANY
-    few = choose_letters(reads, "state:waiting", asked("retry"), foresees=True)
-    assert told(few) == told(whole)
+    few = choose_letters(reads, "state:waiting", state_of("retry"), foresees=True)
+    assert describe(few) == describe(whole)
     assert whole.refused.keys() >= {"named", "parks", "discarded", "sealed", "too_large"}, "the corpus has something of each"
     # Those that are shown, and large ones, those with many headers, and what is sealed.
     assert len(reads.fetched) <= EXAMPLES_MAX + 8
@@ -140,19 +140,19 @@ def test_of_a_filter_that_the_replica_decides_few_records_are_read(reads: Reads)
 
 def test_of_named_letters_only_those_that_are_shown_are_read(reads: Reads) -> None:
     given = [f"orders.DLT/0/{n}" for n in range(100)]
-    few = choose_letters(reads, "exception:*Refused", asked("retry"), foresees=True, given=given)
+    few = choose_letters(reads, "exception:*Refused", state_of("retry"), foresees=True, given=given)
     assert (few.count, len(reads.fetched)) == (34, EXAMPLES_MAX)
-    assert told(few) == told(choose_letters(reads, "exception:*Refused", asked("retry"), foresees=False, given=given))
+    assert describe(few) == describe(choose_letters(reads, "exception:*Refused", state_of("retry"), foresees=False, given=given))
 
 
 @pytest.mark.parametrize("words", ["-value.$.a=1", "header.trace:1", "state:waiting value.$.a=1"])
 def test_of_a_filter_on_payloads_all_records_are_read(reads: Reads, words: str) -> None:
-    choose_letters(reads, words, asked("retry"), foresees=True)
+    choose_letters(reads, words, state_of("retry"), foresees=True)
     assert len({place.offset for place in reads.fetched}) > MANY
 
 
 def test_a_patch_reads_all_records(reads: Reads) -> None:
-    choose_letters(reads, "topic:orders.DLT", asked("patch"), foresees=True)
+    choose_letters(reads, "topic:orders.DLT", state_of("patch"), foresees=True)
     assert len({place.offset for place in reads.fetched}) > MANY
 
 

@@ -19,8 +19,8 @@ from retry.delay_queue.action_records import Action
 from retry.operations.act.audit import AuditLetter, AuditRecord
 from retry.operations.letter_filter.parse import parse
 from retry.record import Headers
-from tests.support.replicas import HOUR_MS, OWN, GivenReplica, entry, failure, rested
-from tests.unit.console.test_replica_groups import MINUTE_MS, NOW_MS, make_live, note, told
+from tests.support.replicas import HOUR_MS, OWN, GivenReplica, entry, failure, make_parked_record
+from tests.unit.console.test_replica_groups import MINUTE_MS, NOW_MS, make_live, note, outcome_record
 
 DAY_MS = 86_400_000
 KIND = "f00d" * 4
@@ -46,7 +46,7 @@ def common(found: GroupDetails, by: str) -> dict[str | None, int]:
     return {each.value: each.letters for each in found.common if each.by == by}
 
 
-def versioned(version: str | None, name: str = "app-version") -> Headers:
+def make_versioned_headers(version: str | None, name: str = "app-version") -> Headers:
     return failure("a.A", "no", *([(name, version.encode())] if version else []))
 
 
@@ -56,7 +56,7 @@ def versioned(version: str | None, name: str = "app-version") -> Headers:
 def test_failures_are_counted_by_time_up_to_a_week_ago(replica: GivenReplica, period: str, counts: dict[int, int]) -> None:
     for n, (many, ago_ms) in enumerate(((2, 0), (1, 20 * MINUTE_MS), (4, 110 * MINUTE_MS), (5, 3 * DAY_MS), (9, 9 * DAY_MS))):
         at_ms = NOW_MS - ago_ms
-        replica.fold(OWN.outcomes, told(1, *(f"{n}{m:015}" for m in range(many)), due_ms=at_ms + 1, failed_ms=at_ms))
+        replica.fold(OWN.outcomes, outcome_record(1, *(f"{n}{m:015}" for m in range(many)), due_ms=at_ms + 1, failed_ms=at_ms))
     bars = details(replica, KIND, period).bars
     assert len(bars) == PERIODS[period].bars
     assert all(bar.to_ms == following.from_ms for bar, following in pairwise(bars))
@@ -74,7 +74,7 @@ def test_a_bar_asks_for_exactly_the_letters_that_failed_in_it(replica: GivenRepl
     now = next(bar for bar in details(replica, KIND).bars if bar.from_ms <= NOW_MS < bar.to_ms)
     replica.fold(OWN.changelog, entry(1))
     for offset, at_ms in enumerate((now.from_ms - 1, now.from_ms, now.to_ms - 1, now.to_ms)):
-        replica.fold(OWN.parked, rested(offset), at_ms=at_ms)
+        replica.fold(OWN.parked, make_parked_record(offset), at_ms=at_ms)
     asked = parse(format_filter(now))
     assert {row.failed_ms for row in replica.letters(asked).rows} == {NOW_MS, now.from_ms, now.to_ms - 1}
     # Read once, it says the same to whoever reads it again.
@@ -82,8 +82,8 @@ def test_a_bar_asks_for_exactly_the_letters_that_failed_in_it(replica: GivenRepl
 
 
 def test_what_is_rare_is_found_by_when_it_failed(replica: GivenReplica, monkeypatch: pytest.MonkeyPatch) -> None:
-    replica.fold(OWN.parked, *(rested(n) for n in range(50)), at_ms=NOW_MS - DAY_MS)
-    replica.fold(OWN.parked, rested(99))
+    replica.fold(OWN.parked, *(make_parked_record(n) for n in range(50)), at_ms=NOW_MS - DAY_MS)
+    replica.fold(OWN.parked, make_parked_record(99))
     asked: list[list[int]] = []
     find = filter_sql._by_failure
     monkeypatch.setattr(filter_sql, "_by_failure", lambda *given: asked.append(find(*given)) or asked[-1])
@@ -92,14 +92,14 @@ def test_what_is_rare_is_found_by_when_it_failed(replica: GivenReplica, monkeypa
 
 
 def test_letters_are_counted_by_partition_and_version_also_once_some_have_left(replica: GivenReplica) -> None:
-    def parked(offset: int, partition: int, version: str | None) -> tuple[bytes, bytes, Headers]:
-        key, value, headers = rested(offset, headers=versioned(version))
+    def parked_record(offset: int, partition: int, version: str | None) -> tuple[bytes, bytes, Headers]:
+        key, value, headers = make_parked_record(offset, headers=make_versioned_headers(version))
         source = ("retry-source", f"orders.DLT/{partition}/{offset}".encode())
         return key, value, [source if name == "retry-source" else (name, text) for name, text in headers]
 
-    key, envelope = entry(1, headers=versioned("2.14.1"))
-    replica.fold(OWN.changelog, (key, envelope), entry(2, headers=versioned("2.14.0", "service-version")))
-    replica.fold(OWN.parked, parked(3, 0, "2.14.1"), parked(4, 7, None), parked(5, 7, "x" * 65))
+    key, envelope = entry(1, headers=make_versioned_headers("2.14.1"))
+    replica.fold(OWN.changelog, (key, envelope), entry(2, headers=make_versioned_headers("2.14.0", "service-version")))
+    replica.fold(OWN.parked, parked_record(3, 0, "2.14.1"), parked_record(4, 7, None), parked_record(5, 7, "x" * 65))
     found = details(replica, of_this(replica))
     assert common(found, "partition") == {"0": 3, "7": 2}
     assert {each.topic for each in found.common if each.by == "partition"} == {"orders.DLT"}
@@ -113,8 +113,8 @@ def test_letters_are_counted_by_partition_and_version_also_once_some_have_left(r
 
 
 def test_only_the_ten_largest_are_told_and_nothing_of_other_teams(replica: GivenReplica) -> None:
-    replica.fold(OWN.changelog, *(entry(n, headers=versioned(f"1.{n % 15}")) for n in range(20)))
-    replica.fold(OWN.changelog, entry(90, team="orders", headers=versioned("secret")))
+    replica.fold(OWN.changelog, *(entry(n, headers=make_versioned_headers(f"1.{n % 15}")) for n in range(20)))
+    replica.fold(OWN.changelog, entry(90, team="orders", headers=make_versioned_headers("secret")))
     versions = common(details(replica, of_this(replica)), "version")
     assert (len(versions), sorted(versions.values(), reverse=True)[:6]) == (10, [2, 2, 2, 2, 2, 1])
     mine = details(replica, of_this(replica), scope=frozenset({"orders"}))
@@ -124,7 +124,7 @@ def test_only_the_ten_largest_are_told_and_nothing_of_other_teams(replica: Given
 
 def test_what_became_of_retries_is_told_by_attempt(replica: GivenReplica) -> None:
     sent_ms = NOW_MS - 2 * HOUR_MS
-    replica.fold(OWN.outcomes, told(1, "a" * 16, "b" * 16, due_ms=sent_ms), told(2, "c" * 16, due_ms=sent_ms))
+    replica.fold(OWN.outcomes, outcome_record(1, "a" * 16, "b" * 16, due_ms=sent_ms), outcome_record(2, "c" * 16, due_ms=sent_ms))
     cells = dict(replica.connection.execute("SELECT attempt, id FROM outcome_cells"))
     hour = sent_ms // HOUR_MS
     recovered = "UPDATE outcome_hours SET sent = 5, came_back = 2 WHERE cell = ? AND hour = ?"

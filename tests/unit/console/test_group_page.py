@@ -20,13 +20,13 @@ from retry.console.rows import FailureState
 from retry.console.web.rights import make_token, read_roles
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import AllOf, Moment, Range, Term
-from tests.support.console import NOW_MS, ORIGIN, FakeReplica, Served, csrf_of, group, letter, served
+from tests.support.console import NOW_MS, ORIGIN, FakeReplica, Served, csrf_of, group, letter, serve_console
 
 PAGE = "/failures/f00d"
 
 
-def shown(**fields: object) -> Served:
-    return served(FakeReplica([letter()], [group(**fields)]), more=[acting.build_acting_routes])
+def serve_group(**fields: object) -> Served:
+    return serve_console(FakeReplica([letter()], [group(**fields)]), more=[acting.build_acting_routes])
 
 
 def filters_of(html: str) -> list[str]:
@@ -37,7 +37,7 @@ def filters_of(html: str) -> list[str]:
 
 @pytest.mark.parametrize(("period", "wide", "narrow"), [("1h", 20, 10), ("24h", 24, 12), ("7d", 21, 7)])
 def test_each_bar_is_a_link_that_filters_by_its_time(period: str, wide: int, narrow: int) -> None:
-    html = shown().browser().get(f"{PAGE}?period={period}").text
+    html = serve_group().browser().get(f"{PAGE}?period={period}").text
     times = [
         part.value for each in filters_of(html) if isinstance(asked := parse(each, groups=True), AllOf)
         for part in asked.of if isinstance(part, Term) and part.field == "failed"
@@ -53,12 +53,12 @@ def test_each_bar_is_a_link_that_filters_by_its_time(period: str, wide: int, nar
 
 
 def test_an_unknown_period_is_refused() -> None:
-    answer = shown().browser().get(f"{PAGE}?period=1y")
+    answer = serve_group().browser().get(f"{PAGE}?period=1y")
     assert (answer.status_code, "period is one of 1h, 24h, 7d" in answer.text) == (400, True)
 
 
 def test_what_letters_share_leads_to_those_that_share_it() -> None:
-    found = filters_of(shown().browser().get(PAGE).text)
+    found = filters_of(serve_group().browser().get(PAGE).text)
     expected = {
         "group:f00d topic:orders.DLT", "group:f00d topic:orders.DLT partition:3", "group:f00d version:2.14.1",
     }  # fmt: skip
@@ -68,14 +68,14 @@ def test_what_letters_share_leads_to_those_that_share_it() -> None:
 
 
 def test_what_became_of_retries_is_drawn_and_told() -> None:
-    html = shown().browser().get(PAGE).text
+    html = serve_group().browser().get(PAGE).text
     assert "6 recovered · 4 failed again · 1 not known yet" in html
     widths = [float(each) for each in re.findall(r'class="(?:recovered|failed|unknown)"[^>]* width="([\d.]+)%"', html)]
     assert widths == [54.55, 36.36, 9.09]
 
 
 def test_what_was_done_before_stands_in_one_line_each() -> None:
-    made = shown()
+    made = serve_group()
     made.replica.before = (
         PastEvent(NOW_MS - 60_000, "retry", "ana", "<b>bank</b>", "00000000000000aa", 1_814, 1_811),
         PastEvent(NOW_MS - 40 * 86_400_000, "discard", "ivo", "", "00000000000000bb", 12, 12),
@@ -89,7 +89,7 @@ def test_what_was_done_before_stands_in_one_line_each() -> None:
     assert ('href="/actions/00000000000000aa"' in html, 'href="/audit?action=00000000000000bb"' in html) == (True, True)
 
 
-def advised(team: str, exception: str, letters: int, where: str = "") -> dict[str, object]:
+def make_advice_row(team: str, exception: str, letters: int, where: str = "") -> dict[str, object]:
     return {
         "team": team, "exception": exception, "where": where, "letters": letters, "verdict": "fewer", "attempts": 2,
         "attempts_now": 6, "delays_ms": {"1": 60_000}, "saved": 512.0, "kept_low": 0.95, "recoveries_now": 3.0,
@@ -98,15 +98,15 @@ def advised(team: str, exception: str, letters: int, where: str = "") -> dict[st
 
 
 def test_the_advice_for_a_failure_stands_with_its_base(tmp_path: Path) -> None:
-    file, made = tmp_path / "advice.json", shown()
+    file, made = tmp_path / "advice.json", serve_group()
     html = made.browser().get(PAGE).text
     assert "What analytics advise" not in html
     made.console.settings = msgspec.structs.replace(made.console.settings, console_advice=file)
     assert "cannot be read: No such file" in made.browser().get(PAGE).text
     rows = [
-        advised("orders", "java.net.ConnectException", 90_000), advised("payments", "other", 70_000),
-        advised("payments", "java.net.ConnectException", 300, "orders.DLT"),
-        advised("payments", "java.net.ConnectException", 800, "refunds.DLT"),
+        make_advice_row("orders", "java.net.ConnectException", 90_000), make_advice_row("payments", "other", 70_000),
+        make_advice_row("payments", "java.net.ConnectException", 300, "orders.DLT"),
+        make_advice_row("payments", "java.net.ConnectException", 800, "refunds.DLT"),
     ]  # fmt: skip
     file.write_text(json.dumps({"advice": rows}))
     html = made.browser().get(PAGE).text
@@ -119,7 +119,7 @@ def test_the_advice_for_a_failure_stands_with_its_base(tmp_path: Path) -> None:
 def test_advice_is_read_again_when_its_file_has_changed(tmp_path: Path) -> None:
     file = tmp_path / "advice.json"
     for letters in (300, 400):
-        file.write_text(json.dumps({"advice": [advised("payments", "java.net.ConnectException", letters)]}))
+        file.write_text(json.dumps({"advice": [make_advice_row("payments", "java.net.ConnectException", letters)]}))
         os.utime(file, ns=(letters, letters))
         found = find_group_advice(file, group())
         assert found is not None
@@ -132,7 +132,7 @@ ACTIONS = ("Retry<", "Ramp…", "Pause…", "Discard…", "Assign to me", "Resol
 def test_actions_stand_on_top_for_those_who_may() -> None:
     grants = {"ann": "payments:operator", "vic": "payments:viewer"}
     tokens = {name: make_token(name, read_roles(grant.split()) or pytest.fail(grant)) for name, grant in grants.items()}
-    made = served(
+    made = serve_console(
         FakeReplica([letter()], [group()]), tokens="\n".join(line for _, line in tokens.values()),
         more=[acting.build_acting_routes],
     )  # fmt: skip
@@ -145,7 +145,7 @@ def test_actions_stand_on_top_for_those_who_may() -> None:
 
 
 def test_assigning_is_a_form_that_names_this_page() -> None:
-    html = shown(note="bank is down").browser().get(PAGE).text
+    html = serve_group(note="bank is down").browser().get(PAGE).text
     assert re.search(f'<form method="post" id="assigning" action="{PAGE}/assign">.*name="page" value="failure"></form>', html)
     assert '<button form="assigning"' in html
 
@@ -159,13 +159,13 @@ def test_assigning_is_a_form_that_names_this_page() -> None:
     ],
 )  # fmt: skip
 def test_the_state_is_the_same_as_in_the_list(state: FailureState, badge: str) -> None:
-    title = re.search("<h1>(.*?)</h1>", shown(state=state).browser().get(PAGE).text)
+    title = re.search("<h1>(.*?)</h1>", serve_group(state=state).browser().get(PAGE).text)
     assert title is not None
     assert title[1].partition('<span class="text">')[0].strip() == badge
 
 
 def test_a_group_without_letters_is_not_acted_on() -> None:
-    html = shown(waiting=0, parked=0).browser().get(PAGE).text
+    html = serve_group(waiting=0, parked=0).browser().get(PAGE).text
     assert [each in html for each in ACTIONS] == [False] * 4 + [True, True]
-    html = shown(owner="ivo").browser().get(PAGE).text
+    html = serve_group(owner="ivo").browser().get(PAGE).text
     assert ("Assign to me" in html, "Assign…" in html) == (False, True)

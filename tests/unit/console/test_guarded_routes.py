@@ -31,7 +31,7 @@ from retry.record import Headers
 from retry.telemetry.call_records import Called, to_json
 from retry.testing.kafka import MemoryRecord
 from tests.support.acting_console import ActingReplica
-from tests.support.console import NOW_MS, ORIGIN, Served, csrf_of, group, letter, record, served, settings_with_rules
+from tests.support.console import NOW_MS, ORIGIN, Served, csrf_of, group, letter, record, serve_console, settings_with_rules
 
 # What is in no page of a viewer of payments.
 FOREIGN = "zz-foreign"
@@ -80,7 +80,7 @@ def console() -> Served:
     told = Told(NOW_MS, f"New failure: {FOREIGN}", f"/failures/{_IDS['id']}")
     replica.told.told[ToldEvent(f"{FOREIGN}-chat", "new_failure/1")] = told
     replica.told.failing[f"{FOREIGN}-chat"] = FailingTarget(NOW_MS, FOREIGN)
-    made = served(
+    made = serve_console(
         replica, tokens="\n".join(line for _, line in _MADE.values()), more=[acting.build_acting_routes],
         settings=settings_with_rules(_RULES),
     )  # fmt: skip
@@ -104,14 +104,14 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actions.start, "build_undo", _refuses)
     monkeypatch.setattr(other_entries, "_demand_brokers", lambda _: None)
     for history in (other_entries, other_entries.search):
-        monkeypatch.setattr(history, "read_newest_records", _sent)
+        monkeypatch.setattr(history, "read_newest_records", iterate_sent)
 
 
 def _refuses(*_: object) -> None:
     raise ActionRefused("nothing of it can be undone")
 
 
-def _sent(_settings: object, topic: str, _most: object) -> Iterator[tuple[MemoryRecord, Headers]]:
+def iterate_sent(_settings: object, topic: str, _most: object) -> Iterator[tuple[MemoryRecord, Headers]]:
     """A schedule that was sent, a run of a task, and a call of a timer."""
     call = Called(FOREIGN, FOREIGN, "example.com", "", 1, NOW_MS, 5, NOW_MS, "delivered", 200, None, None, None, "")
     headers: Headers = [("scheduler-key", FOREIGN.encode()), ("task-run", b"1"), ("task-due-ms", b"%d" % NOW_MS)]
@@ -274,10 +274,10 @@ def test_a_change_takes_the_token_of_the_sign_in_and_the_same_origin(method: str
 
 
 def test_a_foreign_host_is_refused_where_nobody_signs_in() -> None:
-    browser = served().browser("http://evil.example:8082")
+    browser = serve_console().browser("http://evil.example:8082")
     assert (browser.get("/").status_code, "for loopback" in browser.get("/letters").text) == (400, True)
-    assert served().browser("http://localhost:8082").get("/").status_code == 200
-    assert served().browser("http://[::1]:8082").get("/").status_code == 200
+    assert serve_console().browser("http://localhost:8082").get("/").status_code == 200
+    assert serve_console().browser("http://[::1]:8082").get("/").status_code == 200
 
 
 def test_a_body_has_at_most_a_megabyte() -> None:
@@ -322,7 +322,7 @@ def test_every_answer_says_what_a_browser_may_do_with_it(method: str, path: str,
 
 
 def test_who_has_come_by_tls_once_is_told_to_go_on_so() -> None:
-    assert "max-age" in served(secure=True).browser("https://localhost").get("/").headers["strict-transport-security"]
+    assert "max-age" in serve_console(secure=True).browser("https://localhost").get("/").headers["strict-transport-security"]
 
 
 def test_a_stream_has_the_same_headers() -> None:

@@ -12,7 +12,7 @@ from retry.console.rows import Freshness, Scope
 from retry.console.web import live
 from retry.console.web.rights import Granted, Role, Sight, make_token
 from retry.errors import RebuildInProgress
-from tests.support.console import NOW_MS, ORIGIN, Served, served
+from tests.support.console import NOW_MS, ORIGIN, Served, serve_console
 from tests.support.open_page import DEADLINE_S, looking, run
 
 PAYMENTS, LINE_P = make_token("ada", Granted({"payments": Role.VIEWER}))
@@ -35,7 +35,7 @@ class Counter:
 
 
 def console(part: Counter, **options: Any) -> Served:
-    made = served(tokens=f"{LINE_P}\n{LINE_O}", **options)
+    made = serve_console(tokens=f"{LINE_P}\n{LINE_O}", **options)
     made.console.live.register("count", part.render)
     return made
 

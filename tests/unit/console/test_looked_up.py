@@ -12,7 +12,7 @@ from retry.console.web.now import OverdueLane
 from retry.console.web.workers import LookedUp, Workers, list_silences, watch_silent_workers
 from retry.errors import BrokersUnreachable
 from retry.kafka import consumer_groups
-from tests.support.console import NOW_MS, FakeReplica, letter, served
+from tests.support.console import NOW_MS, FakeReplica, letter, serve_console
 from tests.support.process import await_that
 
 
@@ -48,7 +48,7 @@ def test_where_brokers_do_not_answer_it_is_not_known() -> None:
 
 def test_no_worker_is_seen_since_the_first_look_that_found_none(monkeypatch: Any) -> None:
     now, members = [1_000], [0]
-    made = served()
+    made = serve_console()
     made.console.clock_ms = lambda: now[0]
     monkeypatch.setattr(made.console, "cluster", lambda: SimpleNamespace(admin=None, names=SimpleNamespace(table_group="t")))
     monkeypatch.setattr(consumer_groups, "count_members", lambda _admin, _group: members[0])
@@ -94,7 +94,7 @@ def test_now_shows_breakers_and_silent_workers_to_every_viewer() -> None:
         BreakerState("orders.retry", "open", "it refuses: too large", NOW_MS - 60_000, 2, 17),
         BreakerState("refunds.retry", "closed", "", None, 0, 0),
     )  # fmt: skip
-    browser = served(replica).browser()
+    browser = serve_console(replica).browser()
     html = browser.get("/").text
     assert all(part in html for part in ("Worker w1 on host of w1 is silent", "Heard of last", "it refuses: too large"))
     assert (">open<" in html, "refunds.retry" in html) == (True, False), "a breaker that is closed holds nothing"
@@ -113,5 +113,5 @@ def test_a_lane_is_seen_by_its_team() -> None:
 def test_now_says_that_it_looks_why_letters_are_overdue() -> None:
     replica = FakeReplica([letter(1, state="waiting", due_at_ms=NOW_MS - 60_000)])
     replica.overdue = 3
-    html = served(replica).browser().get("/").text
+    html = serve_console(replica).browser().get("/").text
     assert "3 letters are overdue; what keeps them is being looked for." in html

@@ -55,7 +55,7 @@ def rows(source: EntrySource, *messages: MemoryRecord) -> list[tuple[bytes, byte
     return [(row["key"], row["value"]) for some in into.entries.values() for row in some]
 
 
-def waiting(table: MemoryTable) -> tuple[entry_keys.Source, Named]:
+def read_only_entry(table: MemoryTable) -> tuple[entry_keys.Source, Named]:
     ((_, key, envelope),) = table.scan_entries(b"", 10)
     return entry_keys.read_source(key), envelopes.decode_named(envelope)
 
@@ -69,7 +69,7 @@ def table(*changes: tuple[bytes, bytes]) -> MemoryTable:
 def test_a_schedule_is_cancelled_by_a_null_in_its_own_partition() -> None:
     source = SchedulesSource(["schedules"], Rules(lambda _: True), "history", "parked", LIMITS)
     (first,) = rows(source, schedule(b"vid1", b"video", 41))
-    record = build_cancel_record(*waiting(table(first)), "changelog", SHARDS, NOW_MS)
+    record = build_cancel_record(*read_only_entry(table(first)), "changelog", SHARDS, NOW_MS)
     assert record == CancelRecord("schedules", 2, b"vid1", None)
     cancelled = rows(source, schedule(b"vid1", None, 42))
     assert table(first, *cancelled).scan_entries(b"", 10) == []
@@ -80,7 +80,7 @@ def test_a_task_is_cancelled_by_a_null_in_its_own_partition() -> None:
     frequency = {"frequencyTimeUnit": "MINUTES", "time": 5}
     body = {"customerId": "acme", "taskName": "bill", "frequency": frequency, "config": {"outputTopic": "bills"}, "data": None}
     (first,) = rows(source, definition(body, 7))
-    record = build_cancel_record(*waiting(table(first)), "changelog", SHARDS, NOW_MS)
+    record = build_cancel_record(*read_only_entry(table(first)), "changelog", SHARDS, NOW_MS)
     assert record == CancelRecord("task-schedules", 2, definition(None, 8).key() or b"", None)
     assert table(first, *rows(source, definition(None, 8))).scan_entries(b"", 10) == []
 
@@ -95,7 +95,7 @@ def test_a_timer_is_cancelled_as_its_api_does_it() -> None:
         return key, envelopes.encode(entry)
 
     first = timer(NOW_MS - 1)
-    record = build_cancel_record(*waiting(table(first)), "changelog", SHARDS, NOW_MS)
+    record = build_cancel_record(*read_only_entry(table(first)), "changelog", SHARDS, NOW_MS)
     assert record is not None
     assert (record.topic, record.partition) == ("changelog", entry_keys.find_shard(timers.hash_timer_id("tmr_1"), SHARDS))
     assert record.value is not None
@@ -132,7 +132,7 @@ class Written:
 def console(monkeypatch: pytest.MonkeyPatch) -> Iterator[ActingConsole]:
     made = ActingConsole()
     source = SchedulesSource(["schedules"], Rules(lambda _: True), "history", "parked", LIMITS)
-    where, entry = waiting(table(*rows(source, schedule(b"vid1", b"video", 41))))
+    where, entry = read_only_entry(table(*rows(source, schedule(b"vid1", b"video", 41))))
     name = str(where)
     row = {"kind": "schedule", "state": "waiting", "topic": "schedules", "target": "online", "due_at_ms": where.due_at_ms}
     made.replica.rows = [

@@ -98,17 +98,17 @@ def test_what_was_told_is_folded_and_taken_back(replica: GivenReplica) -> None:
 
 
 def test_a_resolved_group_is_open_again_once_it_fails_later(replica: GivenReplica) -> None:
-    def reopened() -> dict[str, int]:
+    def read_reopened() -> dict[str, int]:
         with replica.readers.reading(0.0) as connection:
             return groups.read_resolutions(connection).failed_later
 
     replica.fold(OWN.changelog, entry(1, headers=failure("a.A")))
     (group,) = since(replica)
-    assert reopened() == {}
+    assert read_reopened() == {}
     note(replica, RESOLVED + group, Resolved("ann", NOW_MS + 1))
     note(replica, f"{RESOLVED}unknown", Resolved("ann", 1))
-    assert reopened() == {}
+    assert read_reopened() == {}
     note(replica, RESOLVED + group, Resolved("ann", NOW_MS - 1))
-    assert reopened() == {group: NOW_MS - 1}
+    assert read_reopened() == {group: NOW_MS - 1}
     note(replica, RESOLVED + group, None)
-    assert reopened() == {}, "somebody opened it"
+    assert read_reopened() == {}, "somebody opened it"

@@ -10,7 +10,7 @@ from retry.console.reading.notes import ToldEvent
 from retry.console.web.rights import make_token, read_roles
 from retry.policies.policy_file import parse as policy_file
 from tests.support.acting_console import POLICIES, ActingReplica
-from tests.support.console import NOW_MS, ORIGIN, Served, served, settings_with_rules
+from tests.support.console import NOW_MS, ORIGIN, Served, serve_console, settings_with_rules
 
 RULES = """
 targets: {shop-chat: {apprise: /a}, both: {apprise: /b}, ops: {webhook: /c}}
@@ -36,7 +36,7 @@ def console() -> Served:
         ToldEvent("shop-chat", "new_failure/cc"): Told(NOW_MS - 90_000, "<b>bold</b>", "javascript:alert(1)"),
     }
     replica.told.failing = {"shop-chat": FailingTarget(NOW_MS - 120_000, "<i>said 500</i>")}
-    made = served(
+    made = serve_console(
         replica, tokens=f"{EVERY[1]}\n{SHOP[1]}", more=[acting.build_acting_routes], settings=settings_with_rules(RULES)
     )
     made.console.registry = lambda: policy_file(POLICIES, "policies.yaml")
@@ -73,6 +73,6 @@ def test_who_sees_one_team_sees_what_is_of_that_team_alone(console: Served) -> N
 
 
 def test_without_rules_there_is_no_page() -> None:
-    browser = served(ActingReplica(), more=[acting.build_acting_routes]).browser()
+    browser = serve_console(ActingReplica(), more=[acting.build_acting_routes]).browser()
     assert browser.get("/notifications").status_code == 404
     assert "/notifications" not in browser.get("/").text

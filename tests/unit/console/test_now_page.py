@@ -13,7 +13,7 @@ from retry.console.web.app import NAV, assign_keys
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Order
 from retry.delay_queue.ramp_records import Ramp
-from tests.support.console import NOW_MS, FakeReplica, group, letter, served, settings_with_rules
+from tests.support.console import NOW_MS, FakeReplica, group, letter, serve_console, settings_with_rules
 
 HOUR_MS = 3_600_000
 
@@ -42,7 +42,7 @@ def woken_up(ramp: Ramp | None = RAMP) -> FakeReplica:
 
 
 def test_each_question_has_its_answer_in_sentences_with_links() -> None:
-    html = served(woken_up()).browser().get("/").text
+    html = serve_console(woken_up()).browser().get("/").text
     told, held = answers(html), answers(html)["held"]
     failure = "java.net.ConnectException order # failed"
     assert told["new"].startswith(f"{failure}: 3 letters of payments, first 1 h ago; nobody is on it.")
@@ -60,7 +60,7 @@ def test_each_question_has_its_answer_in_sentences_with_links() -> None:
 
 
 def test_where_nothing_is_wrong_each_question_says_so() -> None:
-    told = answers(served(FakeReplica([letter(1)], [])).browser().get("/").text)
+    told = answers(serve_console(FakeReplica([letter(1)], [])).browser().get("/").text)
     assert told["new"].startswith("No failure was first seen within a day")
     assert told["growing"].startswith("No failure comes twice as often")
     assert told["held"].startswith("Nothing is held")
@@ -69,21 +69,21 @@ def test_where_nothing_is_wrong_each_question_says_so() -> None:
 
 
 def test_offsets_and_shards_are_on_the_page_of_workers_for_who_sees_every_team() -> None:
-    browser = served(woken_up()).browser()
+    browser = serve_console(woken_up()).browser()
     assert "Partitions of the changelog" not in browser.get("/").text
     html = browser.get("/workers").text
     assert all(part in html for part in ("Partitions of the changelog", ">10<", ">12<", "orders.retry"))
 
 
 def test_the_title_says_how_many_and_what_is_new_first() -> None:
-    browser = served(woken_up()).browser()
+    browser = serve_console(woken_up()).browser()
     html = browser.get("/").text
     assert "<title>(1 new) Now: 0 waiting, 1 parked · retry</title>" in html
     assert 'data-title="(1 new) Now: 0 waiting, 1 parked"' in html
     for address, title in (("/letters", "1 letter"), ("/letters?q=team:%22%3Cb%3E%22", "1 letter: team:&#34;&lt;b&gt;&#34;")):
         html = browser.get(address).text
         assert (f"<title>{title} · retry</title>" in html, f'data-title="{title}"' in html) == (True, True), address
-    empty = served().browser().get("/").text
+    empty = serve_console().browser().get("/").text
     assert "<title>Now: 0 waiting, 0 parked · retry</title>" in empty
 
 
@@ -96,7 +96,7 @@ SAID = r"<time .*?</time>|<button.*?</button>|(title|aria-label)=\"[^\"]*\"|<tit
 @pytest.mark.parametrize("path", PAGES)
 def test_every_time_on_a_page_is_a_time_that_the_script_can_write_anew(path: str) -> None:
     replica = woken_up(ramp=None)
-    html = served(replica, more=[acting.build_acting_routes]).browser().get(path).text
+    html = serve_console(replica, more=[acting.build_acting_routes]).browser().get(path).text
     times = re.findall(r"<time ([^>]*)>", html)
     assert times
     for attributes in times:
@@ -111,7 +111,7 @@ def test_each_page_has_a_key_of_its_own_which_the_help_tells() -> None:
     keys = {link.text: link.key for link in links}
     assert [keys[text] for text in ("Now", "Failures", "Letters", "Actions", "Pauses", "Policies")] == list("nflapo")
     settings = settings_with_rules("targets: {chat: {apprise: /run/secrets/chat}}")
-    html = served(more=[acting.build_acting_routes], settings=settings).browser().get("/").text
+    html = serve_console(more=[acting.build_acting_routes], settings=settings).browser().get("/").text
     for text, path, key in links:
         assert f'<a href="{path}" data-key="{key}"' in html
         assert f"<kbd>g</kbd> <kbd>{key}</kbd></dt><dd>go to {text}</dd>" in html

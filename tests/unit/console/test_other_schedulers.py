@@ -44,7 +44,7 @@ def scheduler(answer: Callable[[str], tuple[bytes, int]]) -> Iterator[str]:
         server.server_close()
 
 
-def searched(rows: list[dict[str, Any]]) -> AbstractContextManager[str]:
+def serve_scheduler(rows: list[dict[str, Any]]) -> AbstractContextManager[str]:
     """One that has these, and answers as ours do."""
     def answer(path: str) -> tuple[bytes, int]:
         found = search(rows, parse_query(dict(parse_qsl(urlsplit(path).query))))  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ def test_pages_of_several_schedulers_follow_each_other_as_one_list(given: dict[s
     every = [{**ROW, "id": f"s{n * 37 % 101:03}", "epoch": n * 13 % 89, "timestamp": n * 7 % 97} for n in range(100)]
     own, eu, us = every[:30], every[30:75], every[75:]
     whole = search(every, parse_query(given))  # type: ignore[arg-type]
-    with searched(eu) as first, searched(us) as second:
+    with serve_scheduler(eu) as first, serve_scheduler(us) as second:
         schedulers, found = read(f"eu={first},us={second}"), list[str]()
         while True:
             query = parse_query({**given, "max": "9", "skip": str(len(found))})
@@ -106,7 +106,7 @@ def test_of_more_than_is_asked_of_one_it_is_said_that_not_all_was_looked_at(monk
     monkeypatch.setattr(other_entries, "MAX", 10)
     monkeypatch.setattr(other_entries, "_ROWS_MAX", 25)
     rows = [{**ROW, "id": f"s{n:03}", "epoch": n} for n in range(60)]
-    with searched(rows) as url:
+    with serve_scheduler(rows) as url:
         (near,) = ask_schedulers(read(f"eu={url}"), "live", Query(field="epoch", descending=False, rows_max=5, skip=15))
         (far,) = ask_schedulers(read(f"eu={url}"), "live", Query(field="epoch", descending=False, rows_max=5, skip=40))
     assert ([row["epoch"] for row in near.schedules], near.total, near.fault) == ([*range(20)], 60, "")

@@ -39,7 +39,7 @@ NAMES = ("plain", "as_json", "hangs", "fails", "grows", "long", "dies")
 
 
 @pytest.fixture(autouse=True)
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that brings decoders along."""
     (tmp_path / "acme_decoders.py").write_text(textwrap.dedent(MODULE))
     about = tmp_path / "acme-1.dist-info"

@@ -38,7 +38,7 @@ def console() -> Iterator[ActingConsole]:
 
 
 @pytest.fixture
-def asked(console: ActingConsole, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+def questions(console: ActingConsole, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What is asked of the shards, which the replica has when it is looked at for the third time."""
     told: list[tuple[Any, ...]] = []
     monkeypatch.setattr(standing_actions, "_POLL_S", 0.0)
@@ -63,18 +63,18 @@ def asked(console: ActingConsole, monkeypatch: pytest.MonkeyPatch) -> list[tuple
     return told
 
 
-def test_who_has_paused_or_resumed_sees_so_at_once(console: ActingConsole, asked: list[Any]) -> None:
+def test_who_has_paused_or_resumed_sees_so_at_once(console: ActingConsole, questions: list[Any]) -> None:
     shown = lambda: [(each["name"], each["reason"]) for each in console.ask(SHOP, "GET", "/api/pauses").json()["pauses"]]  # noqa: E731
     for reason in ("the bank is away", "and it stays away"):
         done = console.ask(SHOP, "POST", "/api/pauses", json={"scope": "team", "name": "shop", "reason": reason})
         assert (done.status_code, shown()) == (201, [("shop", reason)]), "also where a pause of the same stood before"
     assert console.ask(SHOP, "DELETE", "/api/pauses?scope=team&name=shop").status_code == 204
     assert shown() == []
-    assert len(asked) == 3
+    assert len(questions) == 3
 
 
 def test_where_that_takes_too_long_the_answer_says_that_it_is_done_and_not_shown(
-    console: ActingConsole, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+    console: ActingConsole, questions: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(standing_actions, "WITHIN_S", 0.01)
     monkeypatch.setattr(console.replica, "controls", lambda: [{}])
@@ -83,7 +83,7 @@ def test_where_that_takes_too_long_the_answer_says_that_it_is_done_and_not_shown
     assert (late.status_code, late.headers["content-type"]) == (202, "application/problem+json")
     assert late.json()["detail"].startswith(told)
     page = console.ask(SHOP, "POST", "/pauses", {"scope": "team", "name": "shop"})
-    assert (page.status_code, told in page.text, len(asked)) == (202, True, 2)
+    assert (page.status_code, told in page.text, len(questions)) == (202, True, 2)
     standing = {control_records.pause_key("team", "shop"): control_records.encode(Pause(NOW_MS, "why"))}
     monkeypatch.setattr(console.replica, "controls", lambda: [standing])
     assert console.ask(SHOP, "DELETE", "/api/pauses?scope=team&name=shop").status_code == 202
@@ -129,20 +129,20 @@ def test_whose_deliveries_a_pause_holds_back(scope: str, name: str, teams: set[s
     ],
     ids=lambda each: each.name if isinstance(each, Viewer) else "",
 )  # fmt: skip
-def test_who_may_pause_what(console: ActingConsole, asked: list[Any], viewer: Viewer, may: list[int]) -> None:
+def test_who_may_pause_what(console: ActingConsole, questions: list[Any], viewer: Viewer, may: list[int]) -> None:
     done = [console.ask(viewer, "POST", "/api/pauses", json={"scope": scope, "name": name}).status_code for scope, name in NAMED]
     assert done == may
-    assert [(scope, name) for scope, name, _ in asked] == [each for each, code in zip(NAMED, may, strict=True) if code == 201]
+    assert [(scope, name) for scope, name, _ in questions] == [each for each, code in zip(NAMED, may, strict=True) if code == 201]
     assert {kind for kind, *_ in console.audit.told} <= {"pause"}
     ended = [console.ask(viewer, "DELETE", f"/api/pauses?scope={scope}&name={name}").status_code for scope, name in NAMED]
     assert ended == [{201: 204}.get(code, code) for code in may]
 
 
-def test_who_pauses_is_remembered_with_until_when_and_why(console: ActingConsole, asked: list[Any]) -> None:
+def test_who_pauses_is_remembered_with_until_when_and_why(console: ActingConsole, questions: list[Any]) -> None:
     until = "2026-09-30T12:00:00+00:00"
     form = {"scope": "team", "name": "shop", "until": until, "reason": "the bank is away"}
     assert console.ask(SHOP, "POST", "/pauses", form).status_code == 303
-    assert asked == [("team", "shop", Pause(NOW_MS, "the bank is away", 1_790_769_600_000, "ann"))]
+    assert questions == [("team", "shop", Pause(NOW_MS, "the bank is away", 1_790_769_600_000, "ann"))]
     assert console.audit.told == [("pause", "ann", "team shop: the bank is away", [], ["shop"])]
 
 
@@ -154,17 +154,19 @@ def test_who_pauses_is_remembered_with_until_when_and_why(console: ActingConsole
         ({"scope": "host", "name": "a"}, "say one of all, team, topic, target"),
     ],
 )
-def test_what_is_no_pause_is_refused_in_words(console: ActingConsole, asked: list[Any], form: dict[str, str], told: str) -> None:
+def test_what_is_no_pause_is_refused_in_words(
+    console: ActingConsole, questions: list[Any], form: dict[str, str], told: str
+) -> None:
     answer = console.ask(ALL, "POST", "/pauses", form)
-    assert (answer.status_code, told in answer.text, asked) == (400, True, [])
+    assert (answer.status_code, told in answer.text, questions) == (400, True, [])
 
 
-def test_a_name_that_the_policy_file_does_not_know_takes_to_be_said_twice(console: ActingConsole, asked: list[Any]) -> None:
+def test_a_name_that_the_policy_file_does_not_know_takes_to_be_said_twice(console: ActingConsole, questions: list[Any]) -> None:
     form = {"scope": "team", "name": "shpo"}
     refused = console.ask(ALL, "POST", "/pauses", form)
-    assert (refused.status_code, "knows no team shpo" in refused.text, asked) == (400, True, [])
+    assert (refused.status_code, "knows no team shpo" in refused.text, questions) == (400, True, [])
     assert console.ask(ALL, "POST", "/pauses", {**form, "force": "yes"}).status_code == 303
-    assert len(asked) == 1
+    assert len(questions) == 1
 
 
 def test_a_pause_is_shown_to_those_whose_deliveries_it_holds_back(console: ActingConsole) -> None:
@@ -180,7 +182,7 @@ def test_a_pause_is_shown_to_those_whose_deliveries_it_holds_back(console: Actin
     assert "/pauses/resume" not in console.ask(LOOKS, "GET", "/pauses").text
 
 
-def test_a_pause_is_resumed_from_its_row_by_who_may(console: ActingConsole, asked: list[Any]) -> None:
+def test_a_pause_is_resumed_from_its_row_by_who_may(console: ActingConsole, questions: list[Any]) -> None:
     why = control_records.encode(Pause(NOW_MS, "why"))
     console.replica.controls()[0].update({control_records.pause_key(*named): why for named in NAMED})
     offered = lambda html: set(re.findall(r'name="paused" value="([^"]+)"', html))  # noqa: E731
@@ -191,5 +193,5 @@ def test_a_pause_is_resumed_from_its_row_by_who_may(console: ActingConsole, aske
     assert console.ask(SHOP, "POST", "/pauses/resume", {"paused": "team/shop", "reason": "mended"}).status_code == 303
     assert console.ask(SHOP, "POST", "/pauses/resume", {"paused": "all/"}).status_code == 403
     assert console.ask(SHOP, "POST", "/pauses/resume", {"reason": "mended"}).status_code == 400
-    assert asked == [("team", "shop", None)]
+    assert questions == [("team", "shop", None)]
     assert console.audit.told == [("resume", "ann", "team shop: mended", [], ["shop"])]

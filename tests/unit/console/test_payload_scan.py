@@ -15,7 +15,7 @@ from retry.kafka.record_fetch import GONE, UNREADABLE
 from retry.operations.letter_filter.parse import parse
 from retry.policies.registry import Registry
 from retry.settings import Settings
-from tests.support.replicas import NOW_MS, OWN, GivenMessage, GivenReplica, rested
+from tests.support.replicas import NOW_MS, OWN, GivenMessage, GivenReplica, make_parked_record
 
 LETTERS, BATCH = 60, 10
 EVERY = "-value.$.n=999"
@@ -48,7 +48,7 @@ class Scan:
         self.replica, self.answers = GivenReplica(folder), dict[int, str]()
         self.before: Callable[[int], None] = lambda _read: None
         self.read: list[int] = []
-        records = [rested(n) for n in range(LETTERS)]
+        records = [make_parked_record(n) for n in range(LETTERS)]
         self._messages = [
             GivenMessage(OWN.parked, 0, n, key, b'{"n": %d}' % n, headers, NOW_MS) for n, (key, _, headers) in enumerate(records)
         ]

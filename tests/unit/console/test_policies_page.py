@@ -69,10 +69,10 @@ def test_rescheduling_is_shown_for_a_team_of_ones_own_and_one_at_a_time(
     asked: list[Any] = []
 
     @contextmanager
-    def folded(_settings: Any) -> Iterator[str]:
+    def open_folded_table(_settings: Any) -> Iterator[str]:
         yield "table"
 
-    def rehearsed(_table: str, _judge: Any, request: Any) -> Rehearsed:
+    def rehearse_move(_table: str, _judge: Any, request: Any) -> Rehearsed:
         asked.append(request)
         busy = console.ask(ANN, "GET", "/policies/reschedule?team=shop")
         assert (busy.status_code, "another one is worked out" in busy.text) == (409, True)
@@ -82,8 +82,8 @@ def test_rescheduling_is_shown_for_a_team_of_ones_own_and_one_at_a_time(
 
     monkeypatch.setattr(type(console.console), "cluster", lambda _: None)
     monkeypatch.setattr(policy_pages.waiting_entries, "make_redecider", lambda *_: None)
-    monkeypatch.setattr(policy_pages.waiting_entries, "rehearse_request", rehearsed)
-    monkeypatch.setattr(policy_pages.waiting_entries, "open_changelog_table", folded)
+    monkeypatch.setattr(policy_pages.waiting_entries, "rehearse_request", rehearse_move)
+    monkeypatch.setattr(policy_pages.waiting_entries, "open_changelog_table", open_folded_table)
     for team in ("", "bank", "x"):
         refused = console.ask(ANN, "GET", f"/policies/reschedule?team={team}&of_topic=")
         assert (refused.status_code, "name one of your teams" in refused.text) == (400, True)
@@ -95,7 +95,7 @@ def test_rescheduling_is_shown_for_a_team_of_ones_own_and_one_at_a_time(
     assert (team, topic, digest) == ("shop", "orders.DLT", console.registry.digest)
 
 
-def advised(team: str, exception: str, **fields: Any) -> dict[str, Any]:
+def advice_row(team: str, exception: str, **fields: Any) -> dict[str, Any]:
     """A row as `retry analytics advise --json` writes it, with more than is read here."""
     given = {
         "team": team, "exception": exception, "topics": ["x.DLT"], "where": "", "letters": 700, "verdict": "fewer",
@@ -109,7 +109,11 @@ def test_what_analytics_advise_is_shown_to_the_teams_that_it_is_about(console: A
     file = tmp_path / "advice.json"
     console.console.settings = msgspec.structs.replace(console.console.settings, console_advice=file)
     assert "names cannot be read: No such file" in console.ask(ANN, "GET", "/policies").text
-    rows = [advised("shop", "a.Timeout"), advised("bank", "b.Invalid<i>", verdict="unknown", missing=31), advised("other", "c.C")]
+    rows = [
+        advice_row("shop", "a.Timeout"),
+        advice_row("bank", "b.Invalid<i>", verdict="unknown", missing=31),
+        advice_row("other", "c.C"),
+    ]
     file.write_text(json.dumps({"advice": rows, "saving": {}, "rules": 1, "diff": ["+  - {exception: c.C}"]}))
     page = console.ask(ADA, "GET", "/policies").text
     told = "3 of 8 attempts, attempt 2 after 2m, saves 512 retries, keeps at least 99.4% of the recoveries"
@@ -126,7 +130,7 @@ def test_what_analytics_advise_is_shown_to_the_teams_that_it_is_about(console: A
 
 def test_no_more_advice_is_shown_than_can_be_read(console: ActingConsole, tmp_path: Path) -> None:
     file = tmp_path / "advice.json"
-    file.write_text(json.dumps({"advice": [advised("shop", f"e{n}.E") for n in range(ROWS_MAX + 7)]}))
+    file.write_text(json.dumps({"advice": [advice_row("shop", f"e{n}.E") for n in range(ROWS_MAX + 7)]}))
     console.console.settings = msgspec.structs.replace(console.console.settings, console_advice=file)
     page = console.ask(ANN, "GET", "/policies").text
     assert ("7 more are left out" in page, page.count("saves 512 retries")) == (True, ROWS_MAX)

@@ -14,7 +14,7 @@ from retry.console.acting.previews import KeptPreview, Previews
 from retry.errors import ActionRefused, TopicsInvalid
 
 
-def found(count: int = 1) -> Any:
+def make_preview(count: int = 1) -> Any:
     return SimpleNamespace(chosen=SimpleNamespace(count=count))
 
 
@@ -26,7 +26,7 @@ class Store:
         self.previews = Previews(lambda: self.now_ms)
 
     def kept(self, action_id: str, by: str = "ann", count: int = 1) -> KeptPreview:
-        kept = self.previews.begin_preview(action_id, by, "retry", "team:shop", lambda _: found(count))
+        kept = self.previews.begin_preview(action_id, by, "retry", "team:shop", lambda _: make_preview(count))
         assert kept.done.wait(30)
         return kept
 
@@ -98,7 +98,7 @@ def test_no_more_are_worked_out_than_may_wait(store: Store, monkeypatch: pytest.
 
     def slow(_kept: KeptPreview) -> Any:
         assert go_on.wait(30)
-        return found()
+        return make_preview()
 
     begun = [store.previews.begin_preview(f"0{n}", "ann", "retry", "", slow) for n in range(3)]
     with pytest.raises(ActionRefused, match="3 previews are being worked out"):

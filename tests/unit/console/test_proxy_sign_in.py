@@ -13,7 +13,7 @@ from retry.console.web.oidc import RolesOfClaims
 from retry.console.web.sign_in import ProxySignIn, parse_networks
 from retry.errors import SettingsInvalid
 from retry.settings import Settings
-from tests.support.console import ORIGIN, FakeReplica, Served, csrf_of, group, letter, served
+from tests.support.console import ORIGIN, FakeReplica, Served, csrf_of, group, letter, serve_console
 
 SECRET = "s" * 32
 ADA = {"X-Retry-Proxy-Secret": SECRET, "X-Forwarded-User": "ada", "X-Forwarded-Groups": "staff, oncall"}
@@ -31,7 +31,7 @@ def console(files: tuple[Path, Path], networks: str = "10.1.0.0/24,::1") -> Serv
     secret, roles = files
     named = RolesOfClaims(roles, "", "RETRY_CONSOLE_PROXY_ROLES")
     proxy = ProxySignIn(parse_networks(networks), secret, named, 3_600_000, clock.wall_ms)
-    return served(FakeReplica([letter()], [group()]), proxy=proxy, more=[acting.build_acting_routes])
+    return serve_console(FakeReplica([letter()], [group()]), proxy=proxy, more=[acting.build_acting_routes])
 
 
 def ask(made: Served, headers: dict[str, str] | list[tuple[str, str]], address: str = "10.1.0.7") -> httpx2.Response:
@@ -74,7 +74,7 @@ def test_what_somebody_else_says_is_not_believed(
 
 
 def test_without_the_settings_the_headers_mean_nothing(files: tuple[Path, Path]) -> None:
-    signs_in_by_token = served(FakeReplica(kinds=[group()]), tokens=f"nobody {'0' * 64} payments:viewer")
+    signs_in_by_token = serve_console(FakeReplica(kinds=[group()]), tokens=f"nobody {'0' * 64} payments:viewer")
     assert ask(signs_in_by_token, ADA).status_code == 303
 
 

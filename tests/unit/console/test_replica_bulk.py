@@ -17,7 +17,7 @@ from retry.console.folding.reports import Report
 from retry.console.rows import Freshness
 from retry.policies.registry import Registry
 from retry.settings import Settings
-from tests.support.replicas import OWN, GivenMessage, GivenReplica, entry, failure, rested
+from tests.support.replicas import OWN, GivenMessage, GivenReplica, entry, failure, make_parked_record
 
 LETTERS = 60
 
@@ -36,7 +36,7 @@ def take_in(replica: GivenReplica, offset: int) -> None:
     replica.fold(OWN.changelog, entry(offset, headers=failure(message=f"stays {offset}")))
     key, envelope = entry(offset + 500, headers=failure(message=f"goes {offset}"))
     replica.fold(OWN.changelog, (key, envelope))
-    replica.fold(OWN.parked, rested(offset, headers=failure(message=f"rests {offset}")))
+    replica.fold(OWN.parked, make_parked_record(offset, headers=failure(message=f"rests {offset}")))
     replica.fold(OWN.changelog, (key, None))
 
 

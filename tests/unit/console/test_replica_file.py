@@ -17,7 +17,7 @@ from tests.support.replicas import AGE_MS_MAX, OWN, GivenReplica, entry
 FILE = "replica.sqlite"
 
 
-def built(folder: Path) -> GivenReplica:
+def build_replica(folder: Path) -> GivenReplica:
     replica = GivenReplica(folder)
     replica.fold(OWN.changelog, entry(1), entry(2))
     replica.finish()
@@ -34,7 +34,7 @@ def test_nothing_is_shown_before_all_is_there(tmp_path: Path) -> None:
 
 
 def test_a_file_is_gone_on_with(tmp_path: Path) -> None:
-    first = built(tmp_path)
+    first = build_replica(tmp_path)
     id_ = first.file.id
     first.file.close()
     again = GivenReplica(tmp_path)
@@ -53,7 +53,7 @@ def test_a_file_that_was_not_finished_is_built_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rubbish", ["text", "half", "zeros", "foreign", "version", "nothing"])
 def test_a_file_that_is_of_no_use_is_built_anew(rubbish: str, tmp_path: Path) -> None:
-    replica, file = built(tmp_path), tmp_path / FILE
+    replica, file = build_replica(tmp_path), tmp_path / FILE
     if rubbish == "foreign":
         replica.connection.execute("PRAGMA application_id = 1")
     if rubbish == "version":
@@ -94,7 +94,7 @@ def test_whoever_reads_a_page_that_is_corrupt_has_the_file_built_anew(tmp_path: 
 
 
 def test_a_topic_that_was_made_anew_is_read_anew_and_one_that_is_new_is_added(tmp_path: Path) -> None:
-    first = built(tmp_path)
+    first = build_replica(tmp_path)
     first.connection.execute("DELETE FROM about WHERE name = ?", (f"{TOPIC}{OWN.parked}",))
     first.file.close()
     again = GivenReplica(tmp_path)
@@ -104,7 +104,7 @@ def test_a_topic_that_was_made_anew_is_read_anew_and_one_that_is_new_is_added(tm
 
 
 def test_a_batch_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replica = built(tmp_path)
+    replica = build_replica(tmp_path)
     with monkeypatch.context() as broken:
         broken.setattr(replica.folds._cells, "write", lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -116,7 +116,7 @@ def test_a_batch_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
 
 
 def test_many_threads_read_while_one_writes(tmp_path: Path) -> None:
-    replica, faults = built(tmp_path), list[BaseException]()
+    replica, faults = build_replica(tmp_path), list[BaseException]()
     closing = threading.Event()
 
     def read() -> None:
@@ -139,7 +139,7 @@ def test_many_threads_read_while_one_writes(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_not_current_for_too_long_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun_ms, replica = clock.wall_ms(), built(tmp_path)
+    begun_ms, replica = clock.wall_ms(), build_replica(tmp_path)
     replica.file.note_current(begun_ms + 60_000)
     replica.file.note_current(begun_ms)
     replica.file.close()

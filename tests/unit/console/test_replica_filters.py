@@ -16,7 +16,7 @@ from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import Filter, Glob, Moment, Range, Span, Term, all_of, any_of, make_glob, negate
 from retry.policies.registry import Registry
 from retry.record import Headers
-from tests.support.replicas import HOUR_MS, NOW_MS, OWN, GivenMessage, GivenReplica, entry, failure, rested
+from tests.support.replicas import HOUR_MS, NOW_MS, OWN, GivenMessage, GivenReplica, entry, failure, make_parked_record
 
 ALPHABET = "aAbß.*İ\0 17é?[\"%_"
 TEXTS = st.text(st.sampled_from(ALPHABET), max_size=5)
@@ -72,7 +72,7 @@ FILTERS: st.SearchStrategy[Filter] = st.recursive(
 )
 
 
-def folded(replica: GivenReplica, letters: list[tuple[Headers, bytes | None, int, str, bool]]) -> list[FoundLetter]:
+def fold_letters(replica: GivenReplica, letters: list[tuple[Headers, bytes | None, int, str, bool]]) -> list[FoundLetter]:
     """Letters in a replica; and as predicates see them."""
     found = []
     for offset, (told, key, at_ms, team, waits) in enumerate(letters):
@@ -96,7 +96,7 @@ def test_sql_means_what_the_predicate_means(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         replica = GivenReplica(Path(folder))
-        found = folded(replica, letters)
+        found = fold_letters(replica, letters)
         replica.finish()
         seen = [letter for letter in found if scope is None or letter.team in scope]
         for letter_filter in filters:
@@ -135,7 +135,7 @@ def test_however_letters_are_found_they_are_the_same(
     assert found == whole
 
 
-def listed(replica: GivenReplica, text: str) -> list[str]:
+def list_names(replica: GivenReplica, text: str) -> list[str]:
     """Names of all letters that a filter means, three at a time."""
     page = replica.letters(text, limit=3)
     found = [row.name for row in page.rows]
@@ -152,11 +152,11 @@ def test_letters_of_many_cells_come_in_order_however_many_are_due_at_once(
     replica = GivenReplica(tmp_path)
     records = [entry(n, NOW_MS + n * 7 % 120 // 4 * 1_000, f"t{n % 23}") for n in range(240)]
     replica.fold(OWN.changelog, *records)
-    replica.fold(OWN.parked, *(rested(n) for n in range(5)))
+    replica.fold(OWN.parked, *(make_parked_record(n) for n in range(5)))
     replica.finish()
-    by_cells, counted = listed(replica, text), replica.letters(text, limit=3)
+    by_cells, counted = list_names(replica, text), replica.letters(text, limit=3)
     monkeypatch.setattr("retry.console.reading.letter_search._CELLS_MAX", 0)
-    assert by_cells == replica.names(text) == listed(replica, text)
+    assert by_cells == replica.names(text) == list_names(replica, text)
     assert (counted.count, counted.is_capped) == (len(by_cells), False)
     assert bool(by_cells) == (text != "due:>1h")
 
@@ -174,7 +174,7 @@ def test_what_most_messages_have_in_common_finds_no_fewer(text: str, tmp_path: P
     told = [f"order {n} is {'early' if n % 100 == 17 else 'late'}" for n in range(1_500)]
     replica.fold(OWN.changelog, *(entry(n, headers=failure(message=message)) for n, message in enumerate(told)))
     replica.finish()
-    found = {int(name.rpartition("/")[2]) for name in listed(replica, text)}
+    found = {int(name.rpartition("/")[2]) for name in list_names(replica, text)}
     letter_filter = predicate.build_predicate(parse(text), NOW_MS)
     letters = (make_waiting_letter(entry_keys.read_source(key), envelopes.decode(value), Registry(), "") for key, value in
                (entry(n, headers=failure(message=message)) for n, message in enumerate(told)))  # fmt: skip

@@ -37,7 +37,7 @@ def headers_of(n: int) -> Headers:
     ]  # fmt: skip
 
 
-def folded(replica: GivenReplica) -> list[FoundLetter]:
+def fold_letters(replica: GivenReplica) -> list[FoundLetter]:
     found = []
     for n in range(LETTERS):
         if n % 5:
@@ -87,7 +87,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from(["merge", "split", "undo"]), st.int
 def test_a_groups_filter_means_as_many_letters_as_it_counts(changes: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         replica = GivenReplica(Path(folder))
-        letters = folded(replica)
+        letters = fold_letters(replica)
         seen: set[str] = set()
         for n, (what, first, second) in enumerate([("undo", 0, 0), *changes]):
             groups = sorted(group.id for group in replica.groups())

@@ -31,7 +31,7 @@ from retry.telemetry import outcomes
 from retry.telemetry.outcomes import LetterRows, SharedFields
 from tests.support.outcome_records import tell_of
 from tests.support.plans import registry_of
-from tests.support.replicas import HOUR_MS, OWN, GivenReplica, entry, failure, rested
+from tests.support.replicas import HOUR_MS, OWN, GivenReplica, entry, failure, make_parked_record
 
 POLICIES = "teams: {payments: {topics: [{dead_letters: orders.DLT, retry_to: orders.retry}]}}"
 MINUTE_MS = 60_000
@@ -56,7 +56,7 @@ def note(replica: GivenReplica, key: str, record: notes.Record | None) -> None:
     replica.fold(OWN.notes, (key.encode(), None if record is None else notes.encode_note(record)))
 
 
-def told(
+def outcome_record(
     attempt: int,
     *ids: str,
     due_ms: int | None = None,
@@ -102,7 +102,7 @@ def three(replica: GivenReplica) -> tuple[str, str, str]:
     kinds = [failure(exception) for exception in ("a.A", "b.B", "c.C")]
     records = [entry(n, headers=kinds[0 if n < 4 else 1]) for n in range(6)]
     replica.fold(OWN.changelog, *records)
-    replica.fold(OWN.parked, rested(9, headers=kinds[2]), rested(10, headers=kinds[0]))
+    replica.fold(OWN.parked, make_parked_record(9, headers=kinds[2]), make_parked_record(10, headers=kinds[0]))
     first, second, third = replica.groups()
     assert [(each.waiting, each.parked) for each in (first, second, third)] == [(4, 1), (2, 0), (0, 1)]
     return first.id, second.id, third.id
@@ -235,8 +235,10 @@ def test_pages_of_groups_follow_each_other(replica: GivenReplica) -> None:
 
 
 def test_groups_whose_letters_have_gone_are_listed_last_for_a_day(replica: GivenReplica, three: tuple[str, str, str]) -> None:
-    replica.fold(OWN.outcomes, told(1, "1", due_ms=NOW_MS - 5))
-    replica.fold(OWN.outcomes, told(1, "2", due_ms=NOW_MS - 5, failed_ms=NOW_MS - 25 * HOUR_MS, fingerprint="beefbeefbeefbeef"))
+    replica.fold(OWN.outcomes, outcome_record(1, "1", due_ms=NOW_MS - 5))
+    replica.fold(
+        OWN.outcomes, outcome_record(1, "2", due_ms=NOW_MS - 5, failed_ms=NOW_MS - 25 * HOUR_MS, fingerprint="beefbeefbeefbeef")
+    )
     assert list(ids(replica)) == [*three, "f00df00df00df00d"]
     assert list(ids(replica, scope=frozenset({"others"}))) == []
     assert [group.id for group in replica.groups("team:payments")] == list(three)
@@ -246,7 +248,7 @@ def test_what_nothing_was_heard_of_for_long_is_forgotten(replica: GivenReplica, 
     key, envelope = entry(1)
     replica.fold(OWN.changelog, (key, envelope), (entry(2)[0], entry(2, headers=failure("b.B"))[1]))
     replica.fold(OWN.changelog, (key, None))
-    replica.fold(OWN.outcomes, told(1, "1", due_ms=NOW_MS - 5))
+    replica.fold(OWN.outcomes, outcome_record(1, "1", due_ms=NOW_MS - 5))
     monkeypatch.setattr(clock, "wall_ms", lambda: NOW_MS + 40 * 24 * HOUR_MS)
     monkeypatch.setattr("retry.console.folding.folds._PRUNE_EVERY", 1)
     replica.fold(OWN.changelog, entry(3, headers=failure("b.B")))
@@ -271,7 +273,11 @@ def test_an_outcome_counts_and_what_is_none_is_told(replica: GivenReplica) -> No
 
 
 def test_a_lineage_has_its_failures_and_what_operators_did(replica: GivenReplica) -> None:
-    replica.fold(OWN.outcomes, told(1, "1", due_ms=NOW_MS - 5, failed_ms=NOW_MS - 9), told(2, "1", failed_ms=NOW_MS - 2))
+    replica.fold(
+        OWN.outcomes,
+        outcome_record(1, "1", due_ms=NOW_MS - 5, failed_ms=NOW_MS - 9),
+        outcome_record(2, "1", failed_ms=NOW_MS - 2),
+    )
     letters = [AuditLetter("done", "orders.DLT/0/200"), AuditLetter("gone", "orders.DLT/0/7")]
     record = AuditRecord("ac", "retry", "ann", NOW_MS - 1, 0, letters, "mended")
     replica.fold(OWN.audit, (b"ac", msgspec.json.encode(record)))
@@ -333,7 +339,7 @@ def test_what_is_due_overdue_and_held_is_counted(replica: GivenReplica) -> None:
 
 
 def test_an_action_that_is_held_is_shown_to_the_teams_whose_letters_it_is_about(replica: GivenReplica) -> None:
-    def asked(number: int, teams: list[str], held: bool = True) -> bytes:
+    def hold_action(number: int, teams: list[str], held: bool = True) -> bytes:
         action, id_ = Action("retry", "ann", NOW_MS - number, [1, 0], 7, teams=teams), b"action %d" % number
         replica.fold(OWN.changelog, (action_records.build_head_key(id_), action_records.encode(action)))
         if held:
@@ -341,8 +347,8 @@ def test_an_action_that_is_held_is_shown_to_the_teams_whose_letters_it_is_about(
             replica.fold(OWN.changelog, (action_records.build_held_key(id_), order))
         return id_
 
-    own, others, both = asked(1, ["payments"]), asked(2, ["orders"]), asked(3, ["payments", "orders"])
-    unknown, _, cancelled = asked(4, []), asked(5, ["payments"], held=False), asked(6, ["payments"])
+    own, others, both = hold_action(1, ["payments"]), hold_action(2, ["orders"]), hold_action(3, ["payments", "orders"])
+    unknown, _, cancelled = hold_action(4, []), hold_action(5, ["payments"], held=False), hold_action(6, ["payments"])
     replica.fold(OWN.changelog, (action_records.build_cancelled_key(cancelled), action_records.encode(Order("bob", NOW_MS, ""))))
     for scope, seen in (
         (None, [own, others, both, unknown]), (frozenset({"payments"}), [own]),
@@ -359,7 +365,7 @@ def test_an_action_that_is_held_is_shown_to_the_teams_whose_letters_it_is_about(
 def test_letters_that_kafka_deletes_soon_are_counted(replica: GivenReplica) -> None:
     day = 24 * HOUR_MS
     for age_ms in (0, 5 * day, 6 * day + HOUR_MS):
-        replica.fold(OWN.parked, rested(1), at_ms=NOW_MS - age_ms)
+        replica.fold(OWN.parked, make_parked_record(1), at_ms=NOW_MS - age_ms)
     with replica.readers.reading(0.0) as connection:
         found = NowQuery(connection, None, Registry(), {OWN.parked: 7 * day}, NOW_MS).load_now([])
         assert (found.near_retention, found.near_retention_age_ms) == (1, 6 * day)

@@ -11,7 +11,7 @@ from retry.delay_queue import entry_keys, envelopes, returned_offsets
 from retry.delay_queue.envelopes import Also, Call, Named
 from retry.delay_queue.returned_offsets import ParkedPlace
 from retry.errors import CursorStale, FilterInvalid
-from tests.support.replicas import HOUR_MS, NOW_MS, OWN, GivenReplica, entry, failure, rested
+from tests.support.replicas import HOUR_MS, NOW_MS, OWN, GivenReplica, entry, failure, make_parked_record
 
 
 @pytest.fixture(params=["while it is built", "when it is live"])
@@ -23,7 +23,7 @@ def replica(request: pytest.FixtureRequest, tmp_path: Path) -> GivenReplica:
     return made
 
 
-def shown(replica: GivenReplica) -> GivenReplica:
+def finish_replica(replica: GivenReplica) -> GivenReplica:
     if not replica.file.is_live:
         replica.finish()
     assert replica.counts_hold()
@@ -36,8 +36,8 @@ def name_of(offset: int, due_at_ms: int = NOW_MS + HOUR_MS) -> str:
 
 def test_letters_come_in_due_order_then_those_that_rest(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, entry(1, NOW_MS + 2), entry(2, NOW_MS + 1))
-    replica.fold(OWN.parked, rested(7))
-    assert shown(replica).names() == [name_of(2, NOW_MS + 1), name_of(1, NOW_MS + 2), f"{OWN.parked}/0/0"]
+    replica.fold(OWN.parked, make_parked_record(7))
+    assert finish_replica(replica).names() == [name_of(2, NOW_MS + 1), name_of(1, NOW_MS + 2), f"{OWN.parked}/0/0"]
     waits, _, rests = replica.letters().rows
     assert (waits.key, waits.attempt, waits.state, waits.topic, waits.offset) == (b"key 2", 1, "waiting", "orders.DLT", 2)
     assert (rests.key, rests.attempt, rests.reason, rests.team) == (b"key 7", 3, "max_attempts", "payments")
@@ -47,38 +47,38 @@ def test_a_letter_that_moves_is_there_once_and_one_that_leaves_no_more(replica: 
     key, _ = entry(1)
     replica.fold(OWN.changelog, entry(1), entry(2))
     replica.fold(OWN.changelog, (key, None), entry(1, NOW_MS + 5))
-    assert shown(replica).names() == [name_of(1, NOW_MS + 5), name_of(2)]
+    assert finish_replica(replica).names() == [name_of(1, NOW_MS + 5), name_of(2)]
     replica.fold(OWN.changelog, (entry(1, NOW_MS + 5)[0], None), (entry(2)[0], None))
-    assert shown(replica).names() == []
+    assert finish_replica(replica).names() == []
     assert replica.letters('message:"order 17"').count == 0
 
 
 def test_the_last_record_of_a_key_counts_also_within_a_batch(replica: GivenReplica) -> None:
     key, _ = entry(1)
     replica.fold(OWN.changelog, entry(1), (key, None), entry(1, headers=failure("com.acme.Other")))
-    assert [row.exception for row in shown(replica).letters().rows] == ["com.acme.Other"]
+    assert [row.exception for row in finish_replica(replica).letters().rows] == ["com.acme.Other"]
 
 
 def test_records_that_were_folded_before_change_nothing(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, entry(1), entry(2))
     replica._offsets[OWN.changelog, 0] = 0
     replica.fold(OWN.changelog, entry(3))
-    assert len(shown(replica).names()) == 2
+    assert len(finish_replica(replica).names()) == 2
 
 
 def test_parked_letters_that_were_returned_are_none_whichever_comes_first(replica: GivenReplica) -> None:
     topic = returned_offsets.hash_topic_id(replica.sources.described[OWN.parked].topic_id)
     bitmap = returned_offsets.mark_offset(returned_offsets.mark_offset(None, 1), 2)
-    replica.fold(OWN.parked, rested(0), rested(1))
+    replica.fold(OWN.parked, make_parked_record(0), make_parked_record(1))
     replica.fold(OWN.changelog, (ParkedPlace(topic, 0, 1).block(), bitmap))
-    replica.fold(OWN.parked, rested(2), rested(3))
-    assert shown(replica).names() == [f"{OWN.parked}/0/0", f"{OWN.parked}/0/3"]
+    replica.fold(OWN.parked, make_parked_record(2), make_parked_record(3))
+    assert finish_replica(replica).names() == [f"{OWN.parked}/0/0", f"{OWN.parked}/0/3"]
 
 
 def test_letters_that_kafka_has_deleted_are_gone(replica: GivenReplica) -> None:
-    replica.fold(OWN.parked, rested(0), rested(1))
+    replica.fold(OWN.parked, make_parked_record(0), make_parked_record(1))
     replica.folds.drop_deleted({(OWN.parked, 0): 1})
-    assert shown(replica).names() == [f"{OWN.parked}/0/1"]
+    assert finish_replica(replica).names() == [f"{OWN.parked}/0/1"]
 
 
 def named_entry(version: int, due_at_ms: int, **fields: object) -> tuple[bytes, bytes]:
@@ -92,7 +92,7 @@ def test_of_a_name_the_newest_entry_waits_and_a_cancel_ends_it(replica: GivenRep
     old, new = named_entry(1, NOW_MS + 1), named_entry(2, NOW_MS + 2)
     replica.fold(OWN.changelog, new)
     replica.fold(OWN.changelog, old)
-    (row,) = shown(replica).letters().rows
+    (row,) = finish_replica(replica).letters().rows
     assert (row.kind, row.label, row.due_at_ms) == ("schedule", "daily", NOW_MS + 2)
     with replica.readers.reading(0.0) as connection:
         listed = lists.list_named_entries(connection, "", None, "schedule", None, 10)
@@ -100,10 +100,10 @@ def test_of_a_name_the_newest_entry_waits_and_a_cancel_ends_it(replica: GivenRep
         assert lists.list_named_entries(connection, "", None, "timer", None, 10).rows == []
     of, stem = entry_keys.hash_name("schedules", "s", b"daily"), entry_keys.build_key_stem("s", 0)
     replica.fold(OWN.changelog, envelopes.build_cancel(of, 3, stem, 3))
-    assert shown(replica).names() == []
+    assert finish_replica(replica).names() == []
     replica.fold(OWN.changelog, (new[0], None), (old[0], None))
     replica.fold(OWN.changelog, named_entry(4, NOW_MS + 4))
-    assert [row.due_at_ms for row in shown(replica).letters().rows] == [NOW_MS + 4]
+    assert [row.due_at_ms for row in finish_replica(replica).letters().rows] == [NOW_MS + 4]
 
 
 def test_a_timer_is_called_by_its_id(replica: GivenReplica) -> None:
@@ -112,31 +112,31 @@ def test_a_timer_is_called_by_its_id(replica: GivenReplica) -> None:
     call = Call("https://a/b", id="t1")
     timer = Named("https://a", b"m", b"", [], None, "payments", None, (), None, call)
     replica.fold(OWN.changelog, (key, envelopes.encode(timer)))
-    assert [(row.kind, row.label) for row in shown(replica).letters().rows] == [("timer", "t1")]
+    assert [(row.kind, row.label) for row in finish_replica(replica).letters().rows] == [("timer", "t1")]
 
 
 def test_a_letter_behind_another_of_its_key_says_so(replica: GivenReplica) -> None:
-    def ordered(offset: int) -> tuple[bytes, bytes]:
+    def make_ordered_entry(offset: int) -> tuple[bytes, bytes]:
         lane = entry_keys.lane("payments", "orders.DLT", "orders.retry", True)
         stem = entry_keys.hash_record_key("payments", "orders.DLT", b"k") + entry_keys.build_key_stem("orders.DLT", 0)
         return entry_keys.build_key(NOW_MS - offset, stem, offset, lane), entry(offset)[1]
 
-    replica.fold(OWN.changelog, ordered(1), ordered(2))
-    assert {row.offset: row.behind for row in shown(replica).letters().rows} == {1: False, 2: True}
-    replica.fold(OWN.changelog, (ordered(1)[0], None))
-    assert [row.behind for row in shown(replica).letters().rows] == [False]
+    replica.fold(OWN.changelog, make_ordered_entry(1), make_ordered_entry(2))
+    assert {row.offset: row.behind for row in finish_replica(replica).letters().rows} == {1: False, 2: True}
+    replica.fold(OWN.changelog, (make_ordered_entry(1)[0], None))
+    assert [row.behind for row in finish_replica(replica).letters().rows] == [False]
 
 
 def test_what_cannot_be_read_is_passed_over_and_told(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, (b"\x01nonsense", b"x"), (entry(1)[0], b"\x91\x63"), entry(2))
-    assert shown(replica).names() == [name_of(2)]
+    assert finish_replica(replica).names() == [name_of(2)]
     assert replica.unreadable == 2
 
 
 def test_a_viewer_sees_letters_of_its_teams_alone(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, entry(1, team="payments"), entry(2, team="orders"))
-    replica.fold(OWN.parked, rested(3, "orders"), (b"k", b"v", []))
-    seen = shown(replica).letters(scope=frozenset({"orders"}))
+    replica.fold(OWN.parked, make_parked_record(3, "orders"), (b"k", b"v", []))
+    seen = finish_replica(replica).letters(scope=frozenset({"orders"}))
     assert ({row.team for row in seen.rows}, seen.count) == ({"orders"}, 2)
     assert replica.letters().count == 4
     assert replica.letters(scope=frozenset()).count == 0
@@ -147,7 +147,7 @@ def test_a_viewer_sees_letters_of_its_teams_alone(replica: GivenReplica) -> None
 
 def test_pages_follow_each_other_and_a_cursor_of_another_list_is_refused(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, *(entry(n, NOW_MS + n % 3) for n in range(10)))
-    whole, found, after = shown(replica).names(), list[str](), None
+    whole, found, after = finish_replica(replica).names(), list[str](), None
     while True:
         page = replica.letters(after=after, limit=3)
         found += [row.name for row in page.rows]
@@ -162,15 +162,15 @@ def test_pages_follow_each_other_and_a_cursor_of_another_list_is_refused(replica
 
 def test_the_term_that_excludes_all_is_named(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, entry(1), entry(2, team="orders"))
-    assert shown(replica).letters("team:payments key:nobody*").nothing_matches == "key:nobody*"
+    assert finish_replica(replica).letters("team:payments key:nobody*").nothing_matches == "key:nobody*"
     assert replica.letters('team:payments key:"key 2"').nothing_matches == "team:payments"
     assert replica.letters("team:payments").nothing_matches is None
 
 
 def test_a_letter_is_found_by_its_name(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, entry(1), partition=1)
-    replica.fold(OWN.parked, rested(7))
-    with shown(replica).readers.reading(0.0) as connection:
+    replica.fold(OWN.parked, make_parked_record(7))
+    with finish_replica(replica).readers.reading(0.0) as connection:
         found = letters.find_letter(connection, name_of(1))
         assert found is not None
         assert (found[0].key, found[1]) == (b"key 1", (OWN.changelog, 1, 0))
@@ -183,7 +183,7 @@ def test_a_letter_is_found_by_its_name(replica: GivenReplica) -> None:
 
 def test_what_stays_in_kafka_is_not_asked_for_here(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, entry(1, headers=failure("a.B", "m", ("note", b"x" * 5_000), ("tenant", b"acme"))))
-    assert shown(replica).names("header.tenant:acme") == [name_of(1)]
+    assert finish_replica(replica).names("header.tenant:acme") == [name_of(1)]
     for text in ("value.$.a=1", "header.note:x*", "header.retry-id:1", "header.kafka_dlt-exception-fqcn:a", "-value.$.a=1"):
         with pytest.raises(FilterInvalid):
             replica.letters(text)
@@ -194,7 +194,7 @@ def test_a_lineage_tells_what_happened(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, (key, envelope))
     moved = entry(1, NOW_MS + 5)
     replica.fold(OWN.changelog, (key, None), moved, at_ms=NOW_MS + 1)
-    with shown(replica).readers.reading(0.0) as connection:
+    with finish_replica(replica).readers.reading(0.0) as connection:
         assert [event.what for event in letters.list_events(connection, None, "0000000000000001")] == ["waiting"]
     replica.fold(OWN.changelog, (moved[0], None), at_ms=NOW_MS + 9)
     with replica.readers.reading(0.0) as connection:

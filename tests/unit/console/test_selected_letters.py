@@ -13,7 +13,7 @@ from retry.delay_queue import blocks, entry_keys
 from retry.delivery.foreseen_acts import Foreseen, KnownEntry
 from retry.errors import ActionRefused
 from retry.kafka.record_fetch import GONE, UNREADABLE
-from tests.support.replicas import OWN, entry, failure, rested
+from tests.support.replicas import OWN, entry, failure, make_parked_record
 from tests.support.selected import Reads
 from tests.unit.console.test_replica_blocks import ALONE, BLOCK, NAMES
 
@@ -25,15 +25,15 @@ def read_all(_: KnownEntry) -> Foreseen:
     return Foreseen.UNKNOWN
 
 
-def made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Reads:
+def make_reads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Reads:
     """30 letters that wait, and 12 that are parked."""
     waits = [entry(n, headers=OTHER if n % 10 == 3 else None, team="bank" if n == 4 else "payments") for n in range(WAITING)]
-    return Reads(folder, monkeypatch, waits, [rested(n) for n in range(100, 100 + RESTING)])
+    return Reads(folder, monkeypatch, waits, [make_parked_record(n) for n in range(100, 100 + RESTING)])
 
 
 @pytest.fixture
 def reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reads:
-    return made(tmp_path, monkeypatch)
+    return make_reads(tmp_path, monkeypatch)
 
 
 def offsets(found: SelectedLetters) -> list[int]:

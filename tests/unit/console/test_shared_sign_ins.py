@@ -13,7 +13,7 @@ from retry.console.web.oidc import Client, Person, Provider, RolesOfClaims
 from retry.console.web.rights import Granted, Role, make_token
 from retry.console.web.sessions import CookieSeal
 from retry.errors import SettingsInvalid
-from tests.support.console import ORIGIN, FakeReplica, Served, csrf_of, group, letter, served
+from tests.support.console import ORIGIN, FakeReplica, Served, csrf_of, group, letter, serve_console
 
 TOKEN, LINE = make_token("ada", Granted({"payments": Role.OPERATOR}))
 OWN = {"Origin": ORIGIN}
@@ -29,7 +29,7 @@ def key(tmp_path: Path) -> Path:
 
 def console(key: Path | None, tokens: str = LINE, **more: object) -> Served:
     replica = FakeReplica([letter()], [group()])
-    return served(replica, tokens=tokens, key=key, more=[acting.build_acting_routes], **more)  # type: ignore[arg-type]
+    return serve_console(replica, tokens=tokens, key=key, more=[acting.build_acting_routes], **more)  # type: ignore[arg-type]
 
 
 def signed_in(made: Served) -> TestClient:
@@ -38,7 +38,7 @@ def signed_in(made: Served) -> TestClient:
     return browser
 
 
-def beside(browser: TestClient, made: Served) -> TestClient:
+def open_beside(browser: TestClient, made: Served) -> TestClient:
     """The same browser, whose requests another console answers."""
     other = made.browser()
     for name, value in browser.cookies.items():
@@ -49,14 +49,14 @@ def beside(browser: TestClient, made: Served) -> TestClient:
 def test_who_has_signed_in_at_one_is_known_to_the_other_and_its_forms_hold_there(key: Path) -> None:
     first, second = console(key), console(key)
     at_first = signed_in(first)
-    at_second = beside(at_first, second)
+    at_second = open_beside(at_first, second)
     assert "ada" in at_second.get("/").text
     csrf = csrf_of(at_first.get("/failures/f00d").text)
     preview = {"kind": "park", "q": "team:payments", "csrf": csrf}
     assert at_second.post("/act", data=preview, headers=OWN).status_code != 403
     assert at_second.post("/sign-out", data={"csrf": "of another"}, headers=OWN).status_code == 403
-    assert beside(at_first, console(None)).get("/").status_code == 303, "one without the key knows nobody"
-    assert "ada" in beside(at_first, console(key)).get("/").text, "one that was started again knows it, too"
+    assert open_beside(at_first, console(None)).get("/").status_code == 303, "one without the key knows nobody"
+    assert "ada" in open_beside(at_first, console(key)).get("/").text, "one that was started again knows it, too"
 
 
 def test_a_cookie_ends_with_its_time_its_token_and_its_key_at_every_console(key: Path, tmp_path: Path) -> None:
@@ -64,19 +64,21 @@ def test_a_cookie_ends_with_its_time_its_token_and_its_key_at_every_console(key:
     first, second = (console(key, now_ms=lambda: now[0]) for _ in range(2))
     browser = signed_in(first)
     now[0] += 3_599_999
-    assert beside(browser, second).get("/").status_code == 200
+    assert open_beside(browser, second).get("/").status_code == 200
     now[0] += 1
-    assert beside(browser, second).get("/").status_code == 303
+    assert open_beside(browser, second).get("/").status_code == 303
 
     browser = signed_in(first)
-    assert beside(browser, console(key, make_token("eve", Granted({"payments": Role.VIEWER}))[1])).get("/").status_code == 303
+    assert (
+        open_beside(browser, console(key, make_token("eve", Granted({"payments": Role.VIEWER}))[1])).get("/").status_code == 303
+    )
     other = tmp_path / "other"
     other.write_text(OTHER)
-    assert beside(browser, console(other)).get("/").status_code == 303
+    assert open_beside(browser, console(other)).get("/").status_code == 303
     other.write_text(f"{OTHER}\n{KEY}\n")
     now[0] = 2_000_000
     browser = signed_in(console(key, now_ms=lambda: now[0]))
-    assert beside(browser, console(other, now_ms=lambda: now[0])).get("/").status_code == 200, "an old key opens, too"
+    assert open_beside(browser, console(other, now_ms=lambda: now[0])).get("/").status_code == 200, "an old key opens, too"
 
 
 def test_who_signs_out_is_signed_out_where_that_was_and_has_no_cookie_for_others(key: Path) -> None:
@@ -119,4 +121,4 @@ def test_a_person_of_a_provider_is_known_to_the_other_console_with_the_roles_of_
     browser = second.browser()
     browser.cookies.set("retry-console", secret)
     assert "ada@example.com" in browser.get("/").text
-    assert beside(browser, console(key)).get("/").status_code == 303, "nobody signs in there by that way"
+    assert open_beside(browser, console(key)).get("/").status_code == 303, "nobody signs in there by that way"

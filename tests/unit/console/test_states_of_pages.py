@@ -12,7 +12,7 @@ from retry.console.reading.replica import Replica
 from retry.console.rows import Freshness, Page
 from retry.console.web.app import NAV
 from retry.errors import BrokersUnreachable, RebuildInProgress
-from tests.support.console import NOW_MS, FakeReplica, Served, group, letter, served, settings_with_rules
+from tests.support.console import NOW_MS, FakeReplica, Served, group, letter, serve_console, settings_with_rules
 
 LETTER, GROUP = "/letters/parked/0/1", "/failures/f00d"
 SAID = {
@@ -26,13 +26,13 @@ SAID = {
 RULES = "targets:\n  ops: {apprise: ops.url}\nrules:\n- {to: ops, events: [new_failure]}\n"
 
 
-def shown(replica: FakeReplica) -> Served:
-    return served(replica, more=[acting.build_acting_routes], settings=settings_with_rules(RULES))
+def serve_replica(replica: FakeReplica) -> Served:
+    return serve_console(replica, more=[acting.build_acting_routes], settings=settings_with_rules(RULES))
 
 
 @pytest.mark.parametrize("path", [path for _, path in NAV])
 def test_where_there_is_nothing_a_page_says_so(path: str) -> None:
-    html = shown(FakeReplica()).browser().get(path).text
+    html = serve_replica(FakeReplica()).browser().get(path).text
     assert all(part in html for part in SAID[path])
 
 
@@ -42,7 +42,7 @@ def test_where_there_is_nothing_yet_a_page_says_how_far_it_is(path: str, monkeyp
     monkeypatch.setattr(replica, "controls", lambda: replica.list_letters(None, None))  # type: ignore[arg-type]
     monkeypatch.setattr(replica, "list_audit_rows", lambda *_, **__: replica.list_letters(None, None))  # type: ignore[arg-type]
     monkeypatch.setattr(replica.told, "list_told", lambda: replica.list_letters(None, None))  # type: ignore[arg-type]
-    answer = shown(replica).browser().get(path)
+    answer = serve_replica(replica).browser().get(path)
     assert ">Loading</span> The topics are being read: 25 % so far." in answer.text
     # What the policy file says needs no topics.
     assert answer.status_code == (200 if path == "/policies" else 503)
@@ -52,7 +52,7 @@ def test_where_there_is_nothing_yet_a_page_says_how_far_it_is(path: str, monkeyp
 @pytest.mark.parametrize(("remaining_ms", "told"), [(None, "98,365 behind; as of "), (25_000, "98,365 behind, about 25 s; ")])
 def test_a_page_that_is_behind_is_not_called_live_and_acting_warns(remaining_ms: int | None, told: str) -> None:
     behind = Freshness("catching_up", 1.0, NOW_MS - 60_000, 98_365, remaining_ms=remaining_ms)
-    browser = shown(FakeReplica([letter()], [group()], behind)).browser()
+    browser = serve_replica(FakeReplica([letter()], [group()], behind)).browser()
     for path in ("/", "/failures", "/letters"):
         html = browser.get(path).text
         assert (">Catching up</span> " + told in html, ">Live<" in html) == (True, False), path
@@ -66,28 +66,28 @@ def test_a_list_that_is_not_all_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     for rows, count in (([group()], 1), ([], 0)):
         partial = GroupPage(rows, None, count, True, None, True)
         monkeypatch.setattr(replica, "list_groups", lambda *_, partial=partial, **__: partial)
-        html = shown(replica).browser().get("/failures", params={"q": "message:x"}).text
+        html = serve_replica(replica).browser().get("/failures", params={"q": "message:x"}).text
         assert ("Not all letters were looked at" in html, "Nothing matches" in html) == (True, False)
     monkeypatch.setattr(replica, "list_letters", lambda *_: Page([letter()], "on", 1, True, None, True))
-    assert "Not all of this page was found" in shown(replica).browser().get("/letters?q=message:x").text
+    assert "Not all of this page was found" in serve_replica(replica).browser().get("/letters?q=message:x").text
     monkeypatch.setattr(replica, "list_letters", lambda *_: Page([], "on", 0, True, None, True))
-    assert "Nothing was found in the time there is. <a" in shown(replica).browser().get("/letters?q=message:x").text
+    assert "Nothing was found in the time there is. <a" in serve_replica(replica).browser().get("/letters?q=message:x").text
 
 
 @pytest.mark.parametrize("path", [path for _, path in NAV])
 def test_records_that_cannot_be_read_are_told_on_every_page(path: str) -> None:
     replica = FakeReplica(state=Freshness("live", 1.0, NOW_MS, 0, "a record cannot be read and is passed over: a/0/1"))
-    assert "Partial</span> a record cannot be read and is passed over: a/0/1" in shown(replica).browser().get(path).text
+    assert "Partial</span> a record cannot be read and is passed over: a/0/1" in serve_replica(replica).browser().get(path).text
 
 
 def test_a_scheduler_that_does_not_answer_and_a_search_that_ended_early_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     away = Answer("eu", [], 0, "it did not answer: refused")
     monkeypatch.setattr(named_pages.other_entries, "ask_schedulers", lambda *_: [away])
-    html = shown(FakeReplica()).browser().get("/schedules").text
+    html = serve_replica(FakeReplica()).browser().get("/schedules").text
     assert ("eu: it did not answer: refused" in html, "where there was an answer" in html) == (True, True)
     rows = [letter(n, kind="task", label=f"t{n}") for n in range(3)]
     monkeypatch.setattr(named_pages, "_SEARCHED_MAX", 2)
-    assert "among the first" in shown(FakeReplica(rows)).browser().get("/tasks").text
+    assert "among the first" in serve_replica(FakeReplica(rows)).browser().get("/tasks").text
 
 
 @pytest.mark.parametrize("path", [*(path for _, path in NAV), "/act", GROUP, LETTER])
@@ -100,7 +100,7 @@ def test_what_went_wrong_is_told_in_words(path: str, monkeypatch: pytest.MonkeyP
         if not name.startswith("_") and name not in ("freshness", "generation") and hasattr(replica, name):
             monkeypatch.setattr(replica, name, fails)
     monkeypatch.setattr(replica.told, "list_told", fails)
-    made = shown(replica)
+    made = serve_replica(replica)
     if path == "/policies":
         made.console.registry = fails  # type: ignore[assignment]
     answer = made.browser().get(path)

@@ -6,7 +6,7 @@ import hashlib
 import re
 
 from retry.console.web.application import FOLDER, Assets
-from tests.support.console import served
+from tests.support.console import serve_console
 
 VENDOR = FOLDER / "vendor"
 OWN_LINES_MAX = 500
@@ -33,7 +33,7 @@ def test_own_scripts_stay_short() -> None:
 
 
 def test_pages_load_nothing_but_what_is_served_here_and_browsers_keep_it() -> None:
-    browser = served().browser()
+    browser = serve_console().browser()
     html = browser.get("/").text
     loaded = re.findall(r'(?:src|href)="(/static/[^"]+)"', html)
     assert {path.rsplit("/", 1)[1] for path in loaded} == {

@@ -28,14 +28,14 @@ def letter(value: bytes | None, headers: Headers | None = None, aliases: Any = A
     return read(MemoryRecord(Entry("orders.DLT", b"k", value, headers or [], NOW_MS, ""), 0, 7, NOW_MS), aliases)
 
 
-def made(found: Letter) -> int | None:
+def count_made(found: Letter) -> int | None:
     return AttemptCounter(RecentLineages(1_000), "cluster", {}).trace(found, ROUTE, NOW_MS).made
 
 
 def test_3_1_a_count_in_the_body_counts_though_everything_else_is_new() -> None:
     for attempt in (1, 2, 8):
         found = letter(json.dumps({"id": 4711, "retryAttempt": attempt}).encode())
-        assert (found.failure.attempts, made(found)) == (attempt, attempt - 1)
+        assert (found.failure.attempts, count_made(found)) == (attempt, attempt - 1)
     assert letter(b'{"retryAttempt": 0}').failure.attempts == 1
     assert dead_letter.count_attempts(b'{"meta": {"tries": 5}}', ["$.meta.tries"]) == 5
 
@@ -44,14 +44,14 @@ def test_3_1_the_larger_count_holds_where_headers_and_body_disagree() -> None:
     value = b'{"retryAttempt": 3}'
     assert letter(value, [("x-tries", b"9")]).failure.attempts == 9
     assert letter(value, [("x-tries", b"2")]).failure.attempts == 3
-    assert made(letter(value, [("retry-id", format_retry_id(1, ROUTE.team)), ("retry-attempt", b"6")])) == 6
-    assert made(letter(value, [("retry-id", format_retry_id(1, ROUTE.team)), ("retry-attempt", b"1")])) == 2
+    assert count_made(letter(value, [("retry-id", format_retry_id(1, ROUTE.team)), ("retry-attempt", b"6")])) == 6
+    assert count_made(letter(value, [("retry-id", format_retry_id(1, ROUTE.team)), ("retry-attempt", b"1")])) == 2
 
 
 def test_3_1_a_body_is_not_looked_into_where_the_policy_does_not_ask() -> None:
     for aliases in (None, {}, {"attempts": ("x-tries",)}, {"exception": ("x-err",)}):
         found = letter(b'{"retryAttempt": 3}', [("x-err", b"E")], aliases)
-        assert (found.failure.attempts, found.counted, made(found)) == (1, 0, 0)
+        assert (found.failure.attempts, found.counted, count_made(found)) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_3_1_a_body_is_not_looked_into_where_the_policy_does_not_ask() -> None:
 )  # fmt: skip
 def test_3_1_3_11_what_is_no_count_is_as_if_it_were_not_there(value: bytes | None) -> None:
     found = letter(value)
-    assert (found.counted, found.failure.attempts, made(found)) == (0, 1, 0)
+    assert (found.counted, found.failure.attempts, count_made(found)) == (0, 1, 0)
     assert dead_letter.count_attempts(value, ["$.retryAttempt.retryAttempt.retryAttempt"]) == 0
 
 

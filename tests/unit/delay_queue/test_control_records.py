@@ -13,7 +13,7 @@ NOW_MS = 1_700_000_000_000
 LETTER = ("orders", "orders.DLT", "orders.retry")
 
 
-def standing(*scopes: tuple[str, str], reason: str = "") -> dict[bytes, bytes]:
+def standing_pause(*scopes: tuple[str, str], reason: str = "") -> dict[bytes, bytes]:
     return {control_records.pause_key(*scope): control_records.encode(Pause(NOW_MS, reason)) for scope in scopes}
 
 
@@ -31,8 +31,10 @@ def test_where_nothing_is_asked_everything_goes() -> None:
     ],
 )
 def test_a_pause_of_each_scope_says_which_it_is(scope: str, name: str, said: str) -> None:
-    assert control_records.find_pause(standing((scope, name)), *LETTER, NOW_MS) == said
-    assert control_records.find_pause(standing((scope, name), reason="bad deploy"), *LETTER, NOW_MS) == f"{said}: bad deploy"
+    assert control_records.find_pause(standing_pause((scope, name)), *LETTER, NOW_MS) == said
+    assert (
+        control_records.find_pause(standing_pause((scope, name), reason="bad deploy"), *LETTER, NOW_MS) == f"{said}: bad deploy"
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,11 +42,11 @@ def test_a_pause_of_each_scope_says_which_it_is(scope: str, name: str, said: str
     [("team", "order"), ("team", "orders.DLT"), ("topic", "orders"), ("target", "orders.DLT"), ("topic", ""), ("all", "orders")],
 )
 def test_a_pause_of_something_else_stops_nothing(scope: tuple[str, str]) -> None:
-    assert control_records.find_pause(standing(scope), *LETTER, NOW_MS) is None
+    assert control_records.find_pause(standing_pause(scope), *LETTER, NOW_MS) is None
 
 
 def test_the_widest_of_several_pauses_is_told() -> None:
-    both = standing(("target", "orders.retry"), ("all", ""))
+    both = standing_pause(("target", "orders.retry"), ("all", ""))
     assert control_records.find_pause(both, *LETTER, NOW_MS) == "paused by all"
 
 
@@ -59,7 +61,7 @@ def test_a_pause_ends_by_itself_at_its_time_and_not_before() -> None:
 
 
 def test_behind_a_pause_that_has_ended_a_narrower_one_still_stands() -> None:
-    records = standing(("target", "orders.retry"))
+    records = standing_pause(("target", "orders.retry"))
     records[control_records.pause_key("all", "")] = control_records.encode(Pause(1, until_ms=NOW_MS))
     assert control_records.find_pause(records, *LETTER, NOW_MS) == "paused by target orders.retry"
 
@@ -71,13 +73,15 @@ def test_what_a_pause_does_not_say_is_not_written() -> None:
 def test_pauses_are_told_by_scope_and_name() -> None:
     asked = {("all", ""), ("team", "a/b"), ("topic", "ü.DLT")}
     request = {control_records.reschedule_key(5): control_records.encode(Reschedule(5))}
-    assert control_records.read_pauses(standing(*asked, reason="r") | request, NOW_MS) == dict.fromkeys(asked, Pause(NOW_MS, "r"))
+    assert control_records.read_pauses(standing_pause(*asked, reason="r") | request, NOW_MS) == dict.fromkeys(
+        asked, Pause(NOW_MS, "r")
+    )
 
 
 def test_requests_to_reschedule_are_told_and_stop_nothing() -> None:
     asked = [Reschedule(NOW_MS + n, team, topic) for n, (team, topic) in enumerate([("a", None), (None, "b"), (None, None)])]
     records = {control_records.reschedule_key(each.since_ms): control_records.encode(each) for each in reversed(asked)}
-    assert list(control_records.read_reschedules(records | standing(("all", ""))).values()) == asked
+    assert list(control_records.read_reschedules(records | standing_pause(("all", ""))).values()) == asked
     assert control_records.find_pause(records, *LETTER, NOW_MS) is None
 
 

@@ -40,7 +40,7 @@ from tests.support.acted import (
     entry_actions,
     letter,
     move_context,
-    packed,
+    pack_entry,
 )
 
 CHANGELOG = ChangelogPartition("changelog", 0)
@@ -99,7 +99,7 @@ class Bench:
     def wait(self, count: int, topic: str = "orders.DLT", **more: Any) -> list[bytes]:
         """So many letters wait; the keys of their entries."""
         rows = [letter(topic, n, **more) for n in range(count)]
-        self.write(*((key, packed(entry)) for key, entry in rows))
+        self.write(*((key, pack_entry(entry)) for key, entry in rows))
         return [key for key, _ in rows]
 
     def slices(self, *slices: list[Member], action: bytes = ACTION) -> None:
@@ -267,7 +267,7 @@ def test_a_slice_that_is_larger_than_a_transaction_is_done_in_parts(bench: Bench
 def test_letters_with_the_same_coordinates_never_get_one_key(bench: Bench, kind: str, topic: str, apart: bool) -> None:
     # Their topic was deleted and made anew while the first of them waited; the last is no member, and has its key already.
     rows = [letter(topic, 7, NOW_MS + n, value=b"%d" % n) for n in (HOUR_MS, 2 * HOUR_MS, 0)]
-    bench.write(*((key, packed(entry)) for key, entry in rows))
+    bench.write(*((key, pack_entry(entry)) for key, entry in rows))
     members = [Member(key, NOW_MS) for key, _ in rows[:2]]
     bench.ask(kind, *([member] for member in members) if apart else (members,))
     bench.finish()
@@ -318,8 +318,8 @@ def test_one_that_is_held_keeps_no_other_from_being_done(bench: Bench) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in action_records.KINDS if kind != "undo"])
 def test_only_what_is_redirected_or_parked_goes_by_the_policy_file_that_it_names(bench: Bench, kind: str) -> None:
     key, entry = letter()
-    bench.write((key, packed(entry)))
-    member = Member(key, NOW_MS, hash_envelope(packed(entry)), packed(msgspec.structs.replace(entry, value=b"2")))
+    bench.write((key, pack_entry(entry)))
+    member = Member(key, NOW_MS, hash_envelope(pack_entry(entry)), pack_entry(msgspec.structs.replace(entry, value=b"2")))
     more: dict[str, Any] = {"target": "orders.slow", "patch": action_records.Patch({"a": "b"})}
     bench.ask(kind, [member], policies="sha of another", **more)
     waits = kind in ("redirect", "park")
@@ -435,8 +435,8 @@ def test_a_discarded_letter_of_a_queue_lets_the_next_one_go_first_and_undone_tak
 
 def test_an_edit_that_comes_after_a_discard_and_its_undo_finds_another_letter(bench: Bench) -> None:
     key, entry = letter()
-    bench.write((key, packed(entry)))
-    edit = [Member(key, 0, hash_envelope(packed(entry)), packed(entry))]
+    bench.write((key, pack_entry(entry)))
+    edit = [Member(key, 0, hash_envelope(pack_entry(entry)), pack_entry(entry))]
     bench.ask("discard", [Member(key, 0)])
     bench.finish()
     (discarded,) = bench.live()
@@ -453,7 +453,7 @@ def test_an_edit_that_comes_after_a_discard_and_its_undo_finds_another_letter(be
 
 def test_an_edit_of_a_letter_that_went_meanwhile_is_told_that_it_has_changed(bench: Bench) -> None:
     key, entry = letter()
-    bench.ask("edit", [Member(key, 0, hash_envelope(packed(entry)), packed(entry))])
+    bench.ask("edit", [Member(key, 0, hash_envelope(pack_entry(entry)), pack_entry(entry))])
     bench.finish()
     assert bench.tally == Tally(1, 0, 0, {"changed": 1})
     assert bench.audited() == [["changed"]]
@@ -541,7 +541,7 @@ def test_a_letter_that_cannot_be_kept_as_it_was_stays_as_it_is_and_the_others_of
     keys = bench.wait(3)
     bad = envelopes.decode(bench.live()[keys[1]])
     odd = msgspec.structs.replace(bad, value=b'{"a":9}')
-    bench.write((keys[1], packed(odd)))
+    bench.write((keys[1], pack_entry(odd)))
     bench.log.invalid.add((DISCARDED, odd.value))
     bench.ask("patch", at_once(keys), patch=action_records.Patch(value='{"a":2}'))
     with pytest.raises(TransactionAborted):
@@ -561,7 +561,7 @@ def test_a_letter_that_is_older_than_what_the_topic_of_discarded_letters_takes_i
     bench.log.now_ms = lambda: NOW_MS
     keys = bench.wait(1)
     entry = envelopes.decode(bench.live()[keys[0]])
-    bench.write((keys[0], packed(msgspec.structs.replace(entry, timestamp_ms=NOW_MS - 2 * HOUR_MS))))
+    bench.write((keys[0], pack_entry(msgspec.structs.replace(entry, timestamp_ms=NOW_MS - 2 * HOUR_MS))))
     bench.ask("patch", at_once(keys), patch=HEADER_PATCH)
     with pytest.raises(TransactionAborted):
         bench.step()

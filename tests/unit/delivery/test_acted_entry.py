@@ -31,7 +31,7 @@ from tests.support.acted import (
     entry_actions,
     letter,
     member,
-    packed,
+    pack_entry,
     state,
 )  # fmt: skip
 from tests.support.plans import registry_of
@@ -43,25 +43,27 @@ DUE_MS = st.one_of(st.integers(NOW_MS - HOUR_MS, NOW_MS + HOUR_MS), st.sampled_f
 ACTIONS = entry_actions()
 
 
-def acted(kind: str, key: bytes, entry: Entry, *, due_at_ms: int = NOW_MS, action: bytes = ACTION, **more: object) -> ActedLetter:
-    made = ACTIONS.act_on_entry(state(kind, action, **more), asked(kind, key, entry, due_at_ms), packed(entry), NOW_MS)
+def act_on(
+    kind: str, key: bytes, entry: Entry, *, due_at_ms: int = NOW_MS, action: bytes = ACTION, **more: object
+) -> ActedLetter:
+    made = ACTIONS.act_on_entry(state(kind, action, **more), make_member(kind, key, entry, due_at_ms), pack_entry(entry), NOW_MS)
     assert isinstance(made, ActedLetter), made
     return made
 
 
-def asked(kind: str, key: bytes, entry: Entry, due_at_ms: int = NOW_MS) -> Member:
+def make_member(kind: str, key: bytes, entry: Entry, due_at_ms: int = NOW_MS) -> Member:
     if kind != action_records.EDIT:
         return member(key, due_at_ms)
-    return Member(key, due_at_ms, hash_envelope(packed(entry)), packed(msgspec.structs.replace(entry, value=b"edited")))
+    return Member(key, due_at_ms, hash_envelope(pack_entry(entry)), pack_entry(msgspec.structs.replace(entry, value=b"edited")))
 
 
-def of(kind: str) -> dict[str, object]:
+def head_fields(kind: str) -> dict[str, object]:
     """What the head of an action of this kind says besides."""
     return {"redirect": {"target": "orders.slow"}, "patch": {"patch": HEADER_PATCH}}.get(kind, {})
 
 
-def refused(kind: str, key: bytes, entry: Entry, **more: object) -> str:
-    made = ACTIONS.act_on_entry(state(kind, **more), asked(kind, key, entry), packed(entry), NOW_MS)
+def find_refusal(kind: str, key: bytes, entry: Entry, **more: object) -> str:
+    made = ACTIONS.act_on_entry(state(kind, **more), make_member(kind, key, entry), pack_entry(entry), NOW_MS)
     assert isinstance(made, Refusal)
     return made.reason
 
@@ -76,7 +78,7 @@ def headers(entry: Entry) -> dict[str, bytes | None]:
 
 def test_a_retry_is_due_when_its_member_says_and_says_so_itself() -> None:
     key, entry = letter()
-    new, anew = became(acted(action_records.RETRY, key, entry, due_at_ms=NOW_MS + 5))
+    new, anew = became(act_on(action_records.RETRY, key, entry, due_at_ms=NOW_MS + 5))
     assert new == entry_keys.make_key_due_at(key, NOW_MS + 5)
     assert headers(anew) == {**headers(entry), names.DUE_MS: b"%d" % (NOW_MS + 5), names.ACTION: ACTION.hex().encode()}
     assert (anew.destination, anew.key, anew.value, anew.team) == (entry.destination, entry.key, entry.value, entry.team)
@@ -84,50 +86,50 @@ def test_a_retry_is_due_when_its_member_says_and_says_so_itself() -> None:
 
 def test_a_retry_at_its_own_time_is_due_1_ms_later() -> None:
     key, entry = letter()
-    new, _ = became(acted(action_records.RETRY, key, entry, due_at_ms=entry_keys.due_at_ms(key)))
+    new, _ = became(act_on(action_records.RETRY, key, entry, due_at_ms=entry_keys.due_at_ms(key)))
     assert entry_keys.due_at_ms(new) == entry_keys.due_at_ms(key) + 1
 
 
 def test_a_redirect_goes_where_the_policy_lets_it_and_keeps_its_order() -> None:
     key, entry = letter()
-    new, anew = became(acted(action_records.REDIRECT, key, entry, target="orders.slow"))
+    new, anew = became(act_on(action_records.REDIRECT, key, entry, target="orders.slow"))
     assert (anew.destination, entry_keys.lane_of(new)) == ("orders.slow", entry_keys.lane("orders", "orders.DLT", "orders.slow"))
     for target in ("orders.parked", "elsewhere", DISCARDED, None):
-        assert refused(action_records.REDIRECT, key, entry, target=target) == "not_allowed"
+        assert find_refusal(action_records.REDIRECT, key, entry, target=target) == "not_allowed"
 
 
 def test_a_letter_is_parked_at_once_where_its_policy_parks() -> None:
     key, entry = letter()
-    new, anew = became(acted(action_records.PARK, key, entry))
+    new, anew = became(act_on(action_records.PARK, key, entry))
     assert (anew.destination, headers(anew)[names.PARKED_REASON]) == ("orders.parked", BY_OPERATOR.encode())
     assert headers(anew)[names.ACTION] == ACTION.hex().encode()
     assert entry_keys.due_at_ms(new) == NOW_MS
     # It parks already: nothing more can be asked of it.
     for kind in KINDS:
-        assert refused(kind, new, anew, **of(kind)) == "parks"
+        assert find_refusal(kind, new, anew, **head_fields(kind)) == "parks"
 
 
 def test_a_discarded_letter_waits_in_no_queue_for_the_time_in_which_that_can_be_undone() -> None:
     key, entry = letter("keyed.DLT")
-    new, anew = became(acted(action_records.DISCARD, key, entry))
+    new, anew = became(act_on(action_records.DISCARD, key, entry))
     assert (key[0], new[0], anew.destination) == (ORDERED, PLAIN, DISCARDED)
     assert entry_keys.due_at_ms(new) == NOW_MS + UNDO_MS
     for kind in KINDS:
-        assert refused(kind, new, anew, **of(kind)) == "discarded"
+        assert find_refusal(kind, new, anew, **head_fields(kind)) == "discarded"
 
 
 def test_a_letter_of_a_topic_of_before_stays_one_where_it_leaves_its_queue_and_comes_back() -> None:
     key, entry = letter("keyed.DLT", offset=entry_keys.number_letter(7, 3))
-    discarded, anew = became(acted(action_records.DISCARD, key, entry))
-    back, _ = became(acted(action_records.UNDO, discarded, anew, action=OTHER, undoes=ACTION.hex()))
+    discarded, anew = became(act_on(action_records.DISCARD, key, entry))
+    back, _ = became(act_on(action_records.UNDO, discarded, anew, action=OTHER, undoes=ACTION.hex()))
     assert (entry_keys.extract_letter(discarded), back) == (entry_keys.extract_letter(key), key)
 
 
 def test_what_was_discarded_by_another_action_or_not_at_all_is_not_undone() -> None:
     key, entry = letter()
-    new, anew = became(acted(action_records.DISCARD, key, entry))
-    assert refused(action_records.UNDO, new, anew, undoes=OTHER.hex()) == "other_action"
-    assert refused(action_records.UNDO, key, entry, undoes=ACTION.hex()) == "not_discarded"
+    new, anew = became(act_on(action_records.DISCARD, key, entry))
+    assert find_refusal(action_records.UNDO, new, anew, undoes=OTHER.hex()) == "other_action"
+    assert find_refusal(action_records.UNDO, key, entry, undoes=ACTION.hex()) == "not_discarded"
 
 
 @given(TOPICS, DUE_MS, st.one_of(st.none(), st.binary(max_size=9)), st.one_of(st.none(), st.binary(max_size=9)))
@@ -135,8 +137,8 @@ def test_undoing_a_discard_restores_key_target_and_headers_but_for_the_mark(
     topic: str, due_at_ms: int, key: bytes | None, value: bytes | None
 ) -> None:
     at, entry = letter(topic, due_at_ms=due_at_ms, key=key, value=value)
-    discarded = became(acted(action_records.DISCARD, at, entry))
-    undone, anew = became(acted(action_records.UNDO, *discarded, action=OTHER, undoes=ACTION.hex()))
+    discarded = became(act_on(action_records.DISCARD, at, entry))
+    undone, anew = became(act_on(action_records.UNDO, *discarded, action=OTHER, undoes=ACTION.hex()))
     marked = [header for header in anew.headers if header[0] != names.ACTION]
     assert (undone, msgspec.structs.replace(anew, headers=marked)) == (at, entry)
     assert headers(anew)[names.ACTION] == OTHER.hex().encode()
@@ -145,8 +147,12 @@ def test_undoing_a_discard_restores_key_target_and_headers_but_for_the_mark(
 @given(st.sampled_from([*KINDS, action_records.ERASE]), TOPICS, DUE_MS, DUE_MS, st.booleans())
 def test_no_transaction_ever_puts_and_nulls_one_key(kind: str, topic: str, due_at_ms: int, wanted_ms: int, same: bool) -> None:
     key, entry = letter(topic, due_at_ms=due_at_ms)
-    more = {"target": entry.destination if topic == "keyed.DLT" or same else "orders.slow"} if kind == "redirect" else of(kind)
-    made = acted(kind, key, entry, due_at_ms=due_at_ms if same else wanted_ms, **more)
+    more = (
+        {"target": entry.destination if topic == "keyed.DLT" or same else "orders.slow"}
+        if kind == "redirect"
+        else head_fields(kind)
+    )
+    made = act_on(kind, key, entry, due_at_ms=due_at_ms if same else wanted_ms, **more)
     rows = list_replacements(MemoryTable(), [made.move])
     assert [value is None for _, value in rows] == [False, True]
     assert rows[0][0] != rows[1][0] == key
@@ -156,8 +162,8 @@ def test_no_transaction_ever_puts_and_nulls_one_key(kind: str, topic: str, due_a
 def test_an_edit_keeps_the_letter_as_it_was_and_what_the_service_says_of_it() -> None:
     key, entry = letter()
     forged = msgspec.structs.replace(entry, value=b"v2", headers=[("trace", b"2"), (names.ATTEMPT, b"99")])
-    edit = Member(key, entry_keys.due_at_ms(key) + 1, hash_envelope(packed(entry)), packed(forged))
-    made = ACTIONS.act_on_entry(state(action_records.EDIT), edit, packed(entry), NOW_MS)
+    edit = Member(key, entry_keys.due_at_ms(key) + 1, hash_envelope(pack_entry(entry)), pack_entry(forged))
+    made = ACTIONS.act_on_entry(state(action_records.EDIT), edit, pack_entry(entry), NOW_MS)
     assert isinstance(made, ActedLetter)
     new, anew = became(made)
     assert entry_keys.due_at_ms(new) == entry_keys.due_at_ms(key) + 1
@@ -169,11 +175,11 @@ def test_an_edit_keeps_the_letter_as_it_was_and_what_the_service_says_of_it() ->
 
 def test_an_edit_is_due_as_its_member_says_and_a_patch_only_where_it_retries() -> None:
     key, entry = letter()
-    retried = due_time_of(acted(action_records.EDIT, key, entry, due_at_ms=NOW_MS - 7))
+    retried = due_time_of(act_on(action_records.EDIT, key, entry, due_at_ms=NOW_MS - 7))
     assert retried == NOW_MS - 7
     retries = msgspec.structs.replace(HEADER_PATCH, retries=True)
     for patch, due_at_ms in ((HEADER_PATCH, entry_keys.due_at_ms(key) + 1), (retries, NOW_MS - 7)):
-        assert due_time_of(acted(action_records.PATCH, key, entry, due_at_ms=NOW_MS - 7, patch=patch)) == due_at_ms
+        assert due_time_of(act_on(action_records.PATCH, key, entry, due_at_ms=NOW_MS - 7, patch=patch)) == due_at_ms
 
 
 def due_time_of(made: ActedLetter) -> int:
@@ -183,31 +189,31 @@ def due_time_of(made: ActedLetter) -> int:
 def test_an_edit_of_something_else_does_nothing() -> None:
     key, entry = letter()
     marked = msgspec.structs.replace(entry, headers=[*entry.headers, (names.ACTION, OTHER.hex().encode())])
-    edit = asked(action_records.EDIT, key, entry)
-    assert ACTIONS.act_on_entry(state(action_records.EDIT), edit, packed(marked), NOW_MS) == Refusal("changed")
+    edit = make_member(action_records.EDIT, key, entry)
+    assert ACTIONS.act_on_entry(state(action_records.EDIT), edit, pack_entry(marked), NOW_MS) == Refusal("changed")
 
 
 def test_an_edit_that_cannot_be_read_is_refused_and_stops_no_shard() -> None:
     key, entry = letter()
-    edit = Member(key, 0, hash_envelope(packed(entry)), b"\xc1")
-    assert ACTIONS.act_on_entry(state(action_records.EDIT), edit, packed(entry), NOW_MS) == Refusal("unreadable")
+    edit = Member(key, 0, hash_envelope(pack_entry(entry)), b"\xc1")
+    assert ACTIONS.act_on_entry(state(action_records.EDIT), edit, pack_entry(entry), NOW_MS) == Refusal("unreadable")
 
 
 def test_an_edit_that_changes_nothing_is_refused() -> None:
     key, entry = letter()
-    edit = Member(key, 0, hash_envelope(packed(entry)), packed(entry))
-    assert ACTIONS.act_on_entry(state(action_records.EDIT), edit, packed(entry), NOW_MS) == Refusal("unchanged")
+    edit = Member(key, 0, hash_envelope(pack_entry(entry)), pack_entry(entry))
+    assert ACTIONS.act_on_entry(state(action_records.EDIT), edit, pack_entry(entry), NOW_MS) == Refusal("unchanged")
 
 
 def test_a_letter_that_keeps_the_order_of_its_key_keeps_the_key() -> None:
     key, entry = letter("keyed.DLT")
-    edit = Member(key, 0, hash_envelope(packed(entry)), packed(msgspec.structs.replace(entry, key=b"other")))
-    assert ACTIONS.act_on_entry(state(action_records.EDIT), edit, packed(entry), NOW_MS) == Refusal("keeps_order")
+    edit = Member(key, 0, hash_envelope(pack_entry(entry)), pack_entry(msgspec.structs.replace(entry, key=b"other")))
+    assert ACTIONS.act_on_entry(state(action_records.EDIT), edit, pack_entry(entry), NOW_MS) == Refusal("keeps_order")
 
 
 def test_a_patch_sets_and_removes_headers() -> None:
     key, entry = letter()
-    _, anew = became(acted(action_records.PATCH, key, entry, patch=HEADER_PATCH))
+    _, anew = became(act_on(action_records.PATCH, key, entry, patch=HEADER_PATCH))
     assert headers(anew)["who"] == b"anna"
     assert "trace" not in headers(anew)
 
@@ -220,12 +226,12 @@ def test_a_patch_sets_and_removes_headers() -> None:
     ],
 )  # fmt: skip
 def test_a_patch_that_may_not_be_or_changes_nothing_is_refused(patch: Patch | None, reason: str) -> None:
-    assert refused(action_records.PATCH, *letter(), patch=patch) == reason
+    assert find_refusal(action_records.PATCH, *letter(), patch=patch) == reason
 
 
 @pytest.mark.parametrize("value", [None, b"", b"{", b"\xff", b"[" * 5_000])
 def test_a_value_that_is_no_json_is_not_patched(value: bytes | None) -> None:
-    assert refused(action_records.PATCH, *letter(value=value), patch=Patch(value='{"a":{"b":2}}')) == "not_json"
+    assert find_refusal(action_records.PATCH, *letter(value=value), patch=Patch(value='{"a":{"b":2}}')) == "not_json"
 
 
 def test_what_has_a_name_is_left_to_its_own_way_in() -> None:
@@ -236,16 +242,16 @@ def test_what_has_a_name_is_left_to_its_own_way_in() -> None:
     )
     assert key[0] == NAMED
     for kind in action_records.KINDS:
-        assert refused(kind, key, entry) == "named"
+        assert find_refusal(kind, key, entry) == "named"
 
 
 @pytest.mark.parametrize("kind", sorted({*KINDS} - {action_records.PARK}))
 def test_what_would_be_too_large_with_its_mark_is_refused(kind: str) -> None:
     key, entry = letter(value=b'{"a":"%s"}' % (b"x" * 10_000))
-    actions = entry_actions(len(packed(entry)) + 20)
+    actions = entry_actions(len(pack_entry(entry)) + 20)
     edit = msgspec.structs.replace(entry, value=(entry.value or b"")[:-3] + b'y"}')
-    member_ = Member(key, NOW_MS, hash_envelope(packed(entry)), packed(edit))
-    made = actions.act_on_entry(state(kind, **of(kind)), member_, packed(entry), NOW_MS)
+    member_ = Member(key, NOW_MS, hash_envelope(pack_entry(entry)), pack_entry(edit))
+    made = actions.act_on_entry(state(kind, **head_fields(kind)), member_, pack_entry(entry), NOW_MS)
     assert made == Refusal("too_large")
 
 
@@ -254,15 +260,15 @@ def test_a_letter_that_was_acted_on_is_not_parked_without_its_payload() -> None:
     key, entry = letter(value=random.Random(1).randbytes(10_000))
     entry_builder = EntryBuilder("changelog", "parked", {"changelog": 20_000, "orders.parked": 5_000})
     actions = EntryActions(Redecider(registry_of(POLICIES), entry_builder, LINEAGES), DISCARDED)
-    parked = actions.act_on_entry(state(action_records.PARK), member(key), packed(entry), NOW_MS)
+    parked = actions.act_on_entry(state(action_records.PARK), member(key), pack_entry(entry), NOW_MS)
     assert isinstance(parked, ActedLetter)
     assert parked.entry.value is None
     edited = msgspec.structs.replace(entry, headers=names.set_in(entry.headers, (names.ACTION, OTHER.hex().encode())))
-    assert actions.act_on_entry(state(action_records.PARK), member(key), packed(edited), NOW_MS) == Refusal("too_large")
+    assert actions.act_on_entry(state(action_records.PARK), member(key), pack_entry(edited), NOW_MS) == Refusal("too_large")
 
 
 @given(st.sampled_from([*KINDS, action_records.ERASE]), TOPICS)
 def test_what_is_told_of_an_entry_is_what_is_put(kind: str, topic: str) -> None:
     key, entry = letter(topic)
-    made = acted(kind, key, entry, **({"target": entry.destination} if kind == "redirect" else of(kind)))
+    made = act_on(kind, key, entry, **({"target": entry.destination} if kind == "redirect" else head_fields(kind)))
     assert made.entry == envelopes.decode(made.envelope)

@@ -13,8 +13,8 @@ from retry.delay_queue.entry_keys import NULLS, PLAIN
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.letter_changes import ActedLetter, Refusal
 from retry.delivery.returned_letter import LetterReturns, is_reference
-from tests.support.acted import DISCARDED, NOW_MS, entry_actions, letter, member, packed, state
-from tests.support.rested import dead, ours, parked, with_headers
+from tests.support.acted import DISCARDED, NOW_MS, entry_actions, letter, member, pack_entry, state
+from tests.support.rested import dead, park_letter, select_own_headers, with_headers
 from tests.unit.delivery.test_act import AUDIT, OTHER, Bench, at_once
 from tests.unit.delivery.test_slice_members import Parking, ask, bitmap
 
@@ -27,8 +27,8 @@ def bench() -> Bench:
     return Bench()
 
 
-def erased(key: bytes, entry: Entry) -> ActedLetter:
-    made = ACTIONS.act_on_entry(state(ERASE), member(key), packed(entry), NOW_MS)
+def erase_entry(key: bytes, entry: Entry) -> ActedLetter:
+    made = ACTIONS.act_on_entry(state(ERASE), member(key), pack_entry(entry), NOW_MS)
     assert isinstance(made, ActedLetter)
     return made
 
@@ -49,7 +49,7 @@ def discards(entry: Entry) -> Entry:
 @pytest.mark.parametrize("was", [lambda entry: entry, parks, discards])
 def test_nothing_of_a_waiting_letter_is_left_but_where_it_failed(topic: str, was: object) -> None:
     key, entry = letter(topic, key=PERSON, value=SECRET)
-    made = erased(key, was(entry))  # type: ignore[operator]
+    made = erase_entry(key, was(entry))  # type: ignore[operator]
     new, envelope = made.key, made.envelope
     assert not {part for part in (PERSON, SECRET, b"trace") if part in envelope + new}
     anew = envelopes.decode(envelope)
@@ -65,26 +65,26 @@ def test_nothing_of_a_waiting_letter_is_left_but_where_it_failed(topic: str, was
 
 def test_the_send_of_an_erased_letter_ends_and_only_that() -> None:
     key, entry = letter()
-    ended = erased(key, entry).moved
+    ended = erase_entry(key, entry).moved
     # No due time: nothing is sent any more.
     assert ended is not None
     assert (ended[0], ended[1][2]) == ("orders", 0)
-    assert (erased(key, parks(entry)).moved, erased(key, discards(entry)).moved) == (None, None)
+    assert (erase_entry(key, parks(entry)).moved, erase_entry(key, discards(entry)).moved) == (None, None)
 
 
 def test_it_counts_as_no_retry() -> None:
     assert read_labels(letter()[1].headers) is not None
-    assert read_labels(erased(*letter()).entry.headers) is None
+    assert read_labels(erase_entry(*letter()).entry.headers) is None
 
 
 def test_a_null_that_is_to_cancel_others_does_that_first() -> None:
     key, entry = letter()
-    made = ACTIONS.act_on_entry(state(ERASE), member(entry_keys.move_into_lane(key, NULLS)), packed(entry), NOW_MS)
+    made = ACTIONS.act_on_entry(state(ERASE), member(entry_keys.move_into_lane(key, NULLS)), pack_entry(entry), NOW_MS)
     assert made == Refusal("parks")
 
 
 def test_an_erased_letter_cannot_be_acted_on_or_brought_back() -> None:
-    made = erased(*letter())
+    made = erase_entry(*letter())
     for kind in action_records.KINDS:
         if kind != ERASE:
             result = ACTIONS.act_on_entry(state(kind), member(made.key), made.envelope, NOW_MS)
@@ -103,14 +103,14 @@ def test_it_is_done_once_and_the_audit_names_neither_key_nor_value(bench: Bench)
     assert [record.value() for record in bench.log.read(DISCARDED)] == []
 
 
-def rest(bench: Bench) -> None:
+def put_resting(bench: Bench) -> None:
     """A letter of the person, a former version of one, and one of which nobody knows where it failed."""
-    letter_ = parked(dead(key=PERSON, value=SECRET, headers=[("who", PERSON)]))
+    letter_ = park_letter(dead(key=PERSON, value=SECRET, headers=[("who", PERSON)]))
     bench.ask_parked = Parking(letter_, with_headers(letter_, action_before=b"superseded"), with_headers(letter_, source=None))
 
 
 def test_a_letter_that_rests_is_marked_and_only_where_it_failed_is_told(bench: Bench) -> None:
-    rest(bench)
+    put_resting(bench)
     ask(bench, 0, 0, kind=ERASE)
     assert bench.finish() == [1]
     assert (bench.tally, bitmap(bench)) == (Tally(1, 1, 0, {"returned": 1}), {0})
@@ -118,7 +118,10 @@ def test_a_letter_that_rests_is_marked_and_only_where_it_failed_is_told(bench: B
     left = envelopes.decode(envelope)
     assert (left.destination, left.key, left.value, entry_keys.due_at_ms(key)) == (DISCARDED, None, None, NOW_MS)
     assert {name for name, _ in left.headers} <= names.OURS
-    assert (ours(left.headers)[names.SOURCE], ours(left.headers)[names.ACTION_BEFORE]) == (b"orders.DLT/0/7", names.ERASED)
+    assert (select_own_headers(left.headers)[names.SOURCE], select_own_headers(left.headers)[names.ACTION_BEFORE]) == (
+        b"orders.DLT/0/7",
+        names.ERASED,
+    )
     assert PERSON not in b"".join(record.value() or b"" for record in bench.log.read(AUDIT))
     # Nothing is sent that the record of lineages would have to know of.
     assert bench.log.read("lineage") == []
@@ -127,7 +130,7 @@ def test_a_letter_that_rests_is_marked_and_only_where_it_failed_is_told(bench: B
 @pytest.mark.parametrize("key", [None, PERSON, b"other"])
 def test_what_is_left_waits_in_the_shard_of_the_letter(key: bytes | None) -> None:
     returns = LetterReturns(ACTIONS.redecider, DISCARDED, 64)
-    record = parked(dead(key=key))
+    record = park_letter(dead(key=key))
     left = returns.erase_letter(state(ERASE), record, record, NOW_MS)
     back = returns.return_letter(state("retry"), record, record, NOW_MS, NOW_MS)
     assert isinstance(back, ActedLetter)
@@ -136,7 +139,7 @@ def test_what_is_left_waits_in_the_shard_of_the_letter(key: bytes | None) -> Non
 
 
 def test_what_is_no_letter_of_its_own_is_marked_and_nothing_is_told(bench: Bench) -> None:
-    rest(bench)
+    put_resting(bench)
     ask(bench, 1, 2, 3, kind=ERASE)
     assert bench.finish() == [2]
     assert (bench.tally, bitmap(bench), bench.live()) == (Tally(1, 2, 1, {}), {1, 2}, {})
@@ -144,7 +147,7 @@ def test_what_is_no_letter_of_its_own_is_marked_and_nothing_is_told(bench: Bench
 
 
 def test_what_was_erased_is_never_returned_and_what_was_returned_is_not_erased_there(bench: Bench) -> None:
-    rest(bench)
+    put_resting(bench)
     ask(bench, 0, kind=ERASE)
     bench.now_ms += 1
     ask(bench, 0, action=OTHER)
@@ -155,14 +158,14 @@ def test_what_was_erased_is_never_returned_and_what_was_returned_is_not_erased_t
 @pytest.mark.parametrize("before", [names.ERASED, names.SUPERSEDED])
 def test_what_is_left_of_an_erased_letter_is_never_returned(before: bytes) -> None:
     returns = LetterReturns(ACTIONS.redecider, DISCARDED, 2)
-    assert returns.find_refusal(parked()) is None
-    assert returns.find_refusal(with_headers(parked(), action_before=before)) == Refusal(before.decode())
+    assert returns.find_refusal(park_letter()) is None
+    assert returns.find_refusal(with_headers(park_letter(), action_before=before)) == Refusal(before.decode())
 
 
 @pytest.mark.parametrize("reason", [b"too_large", b"by_operator", b"max_attempts", b"unreadable_headers"])
 def test_what_was_parked_without_its_payload_is_known_whatever_the_reason_was(reason: bytes) -> None:
-    reference = with_headers(parked(dead(value=b"v" * 5_000), bytes_max=1_000), parked_reason=reason)
+    reference = with_headers(park_letter(dead(value=b"v" * 5_000), bytes_max=1_000), parked_reason=reason)
     assert (reference.value(), is_reference(reference)) == (None, True)
     # A null that was parked whole has what came with it.
-    assert not is_reference(with_headers(parked(dead(value=None)), parked_reason=reason))
-    assert not is_reference(with_headers(parked(), parked_reason=reason))
+    assert not is_reference(with_headers(park_letter(dead(value=None)), parked_reason=reason))
+    assert not is_reference(with_headers(park_letter(), parked_reason=reason))

@@ -7,7 +7,7 @@ from retry.delivery.circuit_breakers import FAILURES, OPEN_MS, OPEN_MS_MAX, Host
 HOST, OTHER = "https://a:443", "https://b:443"
 
 
-def opened(now_ms: int = 0) -> HostCircuitBreakers:
+def open_breaker(now_ms: int = 0) -> HostCircuitBreakers:
     hosts = HostCircuitBreakers()
     for _ in range(FAILURES):
         hosts.note_failure(HOST, now_ms)
@@ -24,14 +24,14 @@ def test_few_failures_open_nothing_and_an_answer_takes_them_back() -> None:
 
 
 def test_failures_in_a_row_close_a_host_for_a_while_and_no_other() -> None:
-    hosts = opened()
+    hosts = open_breaker()
     assert "open" in (hosts.explain_block(HOST, OPEN_MS - 1) or "")
     assert hosts.explain_block(OTHER, 0) is None
     assert hosts.describe_hosts(0) == {HOST: "open"}
 
 
 def test_then_one_probe_goes_and_its_answer_lets_everything_go() -> None:
-    hosts = opened()
+    hosts = open_breaker()
     assert hosts.explain_block(HOST, OPEN_MS) is None
     assert hosts.is_half_open(HOST)
     hosts.note_call_begun(HOST)
@@ -43,7 +43,7 @@ def test_then_one_probe_goes_and_its_answer_lets_everything_go() -> None:
 
 
 def test_a_probe_that_fails_opens_it_twice_as_long_up_to_a_bound() -> None:
-    hosts, now_ms, rest_ms = opened(), OPEN_MS, OPEN_MS
+    hosts, now_ms, rest_ms = open_breaker(), OPEN_MS, OPEN_MS
     for _ in range(12):
         assert hosts.explain_block(HOST, now_ms) is None
         hosts.note_call_begun(HOST)
@@ -55,7 +55,7 @@ def test_a_probe_that_fails_opens_it_twice_as_long_up_to_a_bound() -> None:
 
 
 def test_calls_that_were_under_way_when_it_opened_do_not_make_it_last_longer() -> None:
-    hosts = opened()
+    hosts = open_breaker()
     for _ in range(50):
         hosts.note_failure(HOST, 10)
     assert hosts.explain_block(HOST, OPEN_MS) is None

@@ -50,11 +50,11 @@ class Ramped(Bench):
         self.write((action_records.build_head_key(ACTION), action_records.encode(head)))
 
     def step(self, bytes_max: int = 1 << 20, *, fold: bool = True, **more: Any) -> int:
-        def passed(name: bytes, _targets: object) -> ConsumerProgress | None:
+        def find_passed(name: bytes, _targets: object) -> ConsumerProgress | None:
             self.asked.append(name)
             return self.says
 
-        return super().step(bytes_max, fold=fold, ask_passed=passed, **more)
+        return super().step(bytes_max, fold=fold, ask_passed=find_passed, **more)
 
     def send(self) -> list[bytes]:
         """Whatever this action has put is sent; the headers that say so."""
@@ -78,7 +78,7 @@ class Ramped(Bench):
 
 
 @pytest.fixture
-def ramped() -> Ramped:
+def ramp_bench() -> Ramped:
     return Ramped()
 
 
@@ -91,173 +91,173 @@ def climb(ramped: Ramped, *sizes: int, keep: float = 0.9) -> None:
     ramped.climb(*(at_once(keys[sum(sizes[:n]) : sum(sizes[: n + 1])]) for n in range(len(sizes))), keep=keep)
 
 
-def test_the_next_step_waits_until_the_one_before_was_sent_and_passed(ramped: Ramped) -> None:
-    climb(ramped, 1, 2)
-    assert ramped.finish() == [1]
-    assert (ramped.tally.steps, ramped.opened().step) == ([StepTally(1, 1, 0)], 0)
-    ramped.later(HOUR_MS)
-    assert (ramped.asked, ramped.opened().step) == ([], 0), "it still waits to be sent"
-    assert ramped.send() == [ACTION.hex().encode() + b"/0"]
-    ramped.says = ConsumerProgress(reached=False, silent=[])
-    ramped.later(HOUR_MS)
-    assert (ramped.tally.steps, ramped.opened().step) == ([StepTally(1, 1, 1)], 0), "nobody has read it"
-    ramped.says = ConsumerProgress(reached=True, silent=[])
-    ramped.later(1)
-    ramped.later(SETTLE_MS - 1)
-    assert ramped.opened().step == 0
-    ramped.later(1)
-    assert (ramped.opened(), ramped.tally.done) == (Step(1), 3)
-    assert ramped.send() == [ACTION.hex().encode() + b"/1"] * 2
-    ramped.later(1)
-    ramped.later(SETTLE_MS)
-    assert ramped.opened() == Step(2)
-    assert (ramped.state().climbs, ramped.state().has_ended(0), ramped.table.has_slices) == (False, True, False)
+def test_the_next_step_waits_until_the_one_before_was_sent_and_passed(ramp_bench: Ramped) -> None:
+    climb(ramp_bench, 1, 2)
+    assert ramp_bench.finish() == [1]
+    assert (ramp_bench.tally.steps, ramp_bench.opened().step) == ([StepTally(1, 1, 0)], 0)
+    ramp_bench.later(HOUR_MS)
+    assert (ramp_bench.asked, ramp_bench.opened().step) == ([], 0), "it still waits to be sent"
+    assert ramp_bench.send() == [ACTION.hex().encode() + b"/0"]
+    ramp_bench.says = ConsumerProgress(reached=False, silent=[])
+    ramp_bench.later(HOUR_MS)
+    assert (ramp_bench.tally.steps, ramp_bench.opened().step) == ([StepTally(1, 1, 1)], 0), "nobody has read it"
+    ramp_bench.says = ConsumerProgress(reached=True, silent=[])
+    ramp_bench.later(1)
+    ramp_bench.later(SETTLE_MS - 1)
+    assert ramp_bench.opened().step == 0
+    ramp_bench.later(1)
+    assert (ramp_bench.opened(), ramp_bench.tally.done) == (Step(1), 3)
+    assert ramp_bench.send() == [ACTION.hex().encode() + b"/1"] * 2
+    ramp_bench.later(1)
+    ramp_bench.later(SETTLE_MS)
+    assert ramp_bench.opened() == Step(2)
+    assert (ramp_bench.state().climbs, ramp_bench.state().has_ended(0), ramp_bench.table.has_slices) == (False, True, False)
 
 
-def test_without_a_consumer_group_silence_is_waited_for_from_the_last_failure_on(ramped: Ramped) -> None:
-    climb(ramped, 2, 1, keep=0.1)
-    ramped.finish()
-    ramped.send()
-    ramped.says = ConsumerProgress(reached=True, silent=["orders.retry"])
-    ramped.later(1)
-    ramped.later(SILENCE_MS - 1)
-    ramped.fail(0, 7)
-    ramped.later(1_000)
-    ramped.later(SILENCE_MS - 1)
-    assert ramped.opened().step == 0
-    ramped.later(1)
-    assert ramped.opened() == Step(1, silent=["orders.retry"])
+def test_without_a_consumer_group_silence_is_waited_for_from_the_last_failure_on(ramp_bench: Ramped) -> None:
+    climb(ramp_bench, 2, 1, keep=0.1)
+    ramp_bench.finish()
+    ramp_bench.send()
+    ramp_bench.says = ConsumerProgress(reached=True, silent=["orders.retry"])
+    ramp_bench.later(1)
+    ramp_bench.later(SILENCE_MS - 1)
+    ramp_bench.fail(0, 7)
+    ramp_bench.later(1_000)
+    ramp_bench.later(SILENCE_MS - 1)
+    assert ramp_bench.opened().step == 0
+    ramp_bench.later(1)
+    assert ramp_bench.opened() == Step(1, silent=["orders.retry"])
 
 
-def test_a_ramp_is_held_where_too_few_recover_and_goes_on_from_there_once_it_is_resumed(ramped: Ramped) -> None:
-    climb(ramped, 3, 2, 1)
-    ramped.finish()
-    ramped.send()
-    ramped.fail(0, 1, 2)
+def test_a_ramp_is_held_where_too_few_recover_and_goes_on_from_there_once_it_is_resumed(ramp_bench: Ramped) -> None:
+    climb(ramp_bench, 3, 2, 1)
+    ramp_bench.finish()
+    ramp_bench.send()
+    ramp_bench.fail(0, 1, 2)
     # The same lineage once more is the same letter.
-    ramped.fail(0, 2)
-    ramped.later(1_000)
-    held = ramped.state().held
+    ramp_bench.fail(0, 2)
+    ramp_bench.later(1_000)
+    held = ramp_bench.state().held
     assert held is not None
     assert held.by == "worker"
     assert held.reason == "step 1 of 3: 2 of 3 letters failed again, so at most 86.5% recover, and 90.0% are to"
-    ramped.later(HOUR_MS)
-    assert (ramped.opened(), ramped.tally.done) == (Step(held_ms=held.at_ms), 3)
-    ramped.open()
-    ramped.later(1)
-    assert ramped.tally.done == 3
-    ramped.order(action_records.build_resumed_key, hold=held.at_ms)
-    ramped.later(1)
-    assert (ramped.opened(), ramped.tally.done) == (Step(1, since=1), 5)
-    ramped.send()
-    ramped.later(1)
-    ramped.later(SETTLE_MS)
-    assert (ramped.opened(), ramped.state().held) == (Step(2, since=1), None)
+    ramp_bench.later(HOUR_MS)
+    assert (ramp_bench.opened(), ramp_bench.tally.done) == (Step(held_ms=held.at_ms), 3)
+    ramp_bench.open()
+    ramp_bench.later(1)
+    assert ramp_bench.tally.done == 3
+    ramp_bench.order(action_records.build_resumed_key, hold=held.at_ms)
+    ramp_bench.later(1)
+    assert (ramp_bench.opened(), ramp_bench.tally.done) == (Step(1, since=1), 5)
+    ramp_bench.send()
+    ramp_bench.later(1)
+    ramp_bench.later(SETTLE_MS)
+    assert (ramp_bench.opened(), ramp_bench.state().held) == (Step(2, since=1), None)
 
 
 def test_a_large_step_that_was_held_in_its_midst_goes_on_with_the_rest_of_it(
-    ramped: Ramped, monkeypatch: pytest.MonkeyPatch
+    ramp_bench: Ramped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ramp, "_ENOUGH", 2)
-    climb(ramped, 4)
+    climb(ramp_bench, 4)
     for _ in range(2):
-        ramped.step(bytes_max=1)
-    ramped.fail(0, 1, 2)
-    ramped.now_ms += 1_000
-    ramped.step(bytes_max=1)
-    held = ramped.state().held
+        ramp_bench.step(bytes_max=1)
+    ramp_bench.fail(0, 1, 2)
+    ramp_bench.now_ms += 1_000
+    ramp_bench.step(bytes_max=1)
+    held = ramp_bench.state().held
     assert held is not None
-    ramped.finish(bytes_max=1)
-    assert ramped.tally.done == 2
-    ramped.later(1)
-    ramped.order(action_records.build_resumed_key, hold=held.at_ms)
-    ramped.finish()
-    assert (ramped.opened(), ramped.tally.done) == (Step(0, 0, (2, 2)), 4)
-    ramped.send()
-    ramped.later(1)
-    ramped.later(SETTLE_MS)
-    assert (ramped.opened(), ramped.tally.steps) == (Step(1, 0, (2, 2)), [StepTally(4, 4, 4)])
+    ramp_bench.finish(bytes_max=1)
+    assert ramp_bench.tally.done == 2
+    ramp_bench.later(1)
+    ramp_bench.order(action_records.build_resumed_key, hold=held.at_ms)
+    ramp_bench.finish()
+    assert (ramp_bench.opened(), ramp_bench.tally.done) == (Step(0, 0, (2, 2)), 4)
+    ramp_bench.send()
+    ramp_bench.later(1)
+    ramp_bench.later(SETTLE_MS)
+    assert (ramp_bench.opened(), ramp_bench.tally.steps) == (Step(1, 0, (2, 2)), [StepTally(4, 4, 4)])
 
 
-def test_a_ramp_is_held_where_a_breaker_is_open_and_the_step_is_judged_once_it_is_resumed(ramped: Ramped) -> None:
-    climb(ramped, 1, 1)
-    ramped.finish()
-    ramped.admission.open = ("orders.slow", "orders.retry")
-    ramped.later(1)
-    held = ramped.state().held
+def test_a_ramp_is_held_where_a_breaker_is_open_and_the_step_is_judged_once_it_is_resumed(ramp_bench: Ramped) -> None:
+    climb(ramp_bench, 1, 1)
+    ramp_bench.finish()
+    ramp_bench.admission.open = ("orders.slow", "orders.retry")
+    ramp_bench.later(1)
+    held = ramp_bench.state().held
     assert held is not None
     assert held.reason == "the breaker of orders.retry is open"
-    ramped.admission.open = ()
-    ramped.order(action_records.build_resumed_key, hold=held.at_ms)
-    ramped.send()
-    ramped.later(1)
-    assert ramped.opened() == Step()
-    ramped.later(SETTLE_MS)
-    assert ramped.opened() == Step(1)
+    ramp_bench.admission.open = ()
+    ramp_bench.order(action_records.build_resumed_key, hold=held.at_ms)
+    ramp_bench.send()
+    ramp_bench.later(1)
+    assert ramp_bench.opened() == Step()
+    ramp_bench.later(SETTLE_MS)
+    assert ramp_bench.opened() == Step(1)
 
 
-def test_while_an_operator_holds_it_nothing_is_judged(ramped: Ramped) -> None:
-    climb(ramped, 1, 1)
-    ramped.finish()
-    ramped.send()
-    ramped.write((action_records.build_held_key(ACTION), action_records.encode(Order("anna", ramped.now_ms))))
-    ramped.later(HOUR_MS)
-    assert (ramped.opened().step, ramped.tally.steps) == (0, [StepTally(1, 1, 1)])
+def test_while_an_operator_holds_it_nothing_is_judged(ramp_bench: Ramped) -> None:
+    climb(ramp_bench, 1, 1)
+    ramp_bench.finish()
+    ramp_bench.send()
+    ramp_bench.write((action_records.build_held_key(ACTION), action_records.encode(Order("anna", ramp_bench.now_ms))))
+    ramp_bench.later(HOUR_MS)
+    assert (ramp_bench.opened().step, ramp_bench.tally.steps) == (0, [StepTally(1, 1, 1)])
 
 
-def test_of_a_ramp_that_is_cancelled_nothing_is_waited_for(ramped: Ramped) -> None:
-    climb(ramped, 1, 2)
-    ramped.finish()
-    ramped.write((action_records.build_cancelled_key(ACTION), action_records.encode(Order("anna", ramped.now_ms))))
-    ramped.finish()
-    assert (ramped.tally.done, ramped.tally.refused, ramped.table.has_slices) == (1, {"cancelled": 2}, False)
-    assert ramped.state().has_ended(0)
+def test_of_a_ramp_that_is_cancelled_nothing_is_waited_for(ramp_bench: Ramped) -> None:
+    climb(ramp_bench, 1, 2)
+    ramp_bench.finish()
+    ramp_bench.write((action_records.build_cancelled_key(ACTION), action_records.encode(Order("anna", ramp_bench.now_ms))))
+    ramp_bench.finish()
+    assert (ramp_bench.tally.done, ramp_bench.tally.refused, ramp_bench.table.has_slices) == (1, {"cancelled": 2}, False)
+    assert ramp_bench.state().has_ended(0)
 
 
-def test_a_step_of_which_nothing_was_put_is_passed_at_once(ramped: Ramped) -> None:
-    keys = ramped.wait(2)
-    ramped.climb(at_once(keys[:1]), at_once(keys[1:]))
-    ramped.write((keys[0], None))
-    ramped.finish()
-    assert (ramped.opened().step, ramped.asked) == (1, [])
-    assert (ramped.tally.gone, ramped.tally.done) == (1, 1)
+def test_a_step_of_which_nothing_was_put_is_passed_at_once(ramp_bench: Ramped) -> None:
+    keys = ramp_bench.wait(2)
+    ramp_bench.climb(at_once(keys[:1]), at_once(keys[1:]))
+    ramp_bench.write((keys[0], None))
+    ramp_bench.finish()
+    assert (ramp_bench.opened().step, ramp_bench.asked) == (1, [])
+    assert (ramp_bench.tally.gone, ramp_bench.tally.done) == (1, 1)
 
 
-def test_the_last_step_is_counted_and_never_held(ramped: Ramped) -> None:
-    climb(ramped, 3)
-    ramped.finish()
-    ramped.send()
-    ramped.fail(0, 1, 2, 3)
-    ramped.later(1_000)
-    ramped.later(SETTLE_MS)
-    assert (ramped.opened(), ramped.state().held) == (Step(1), None)
+def test_the_last_step_is_counted_and_never_held(ramp_bench: Ramped) -> None:
+    climb(ramp_bench, 3)
+    ramp_bench.finish()
+    ramp_bench.send()
+    ramp_bench.fail(0, 1, 2, 3)
+    ramp_bench.later(1_000)
+    ramp_bench.later(SETTLE_MS)
+    assert (ramp_bench.opened(), ramp_bench.state().held) == (Step(1), None)
 
 
 @pytest.mark.parametrize(("team", "steps"), [("orders", 0), ("others", 1)])
-def test_marks_of_another_team_s_letters_are_not_counted(ramped: Ramped, team: str, steps: int) -> None:
+def test_marks_of_another_team_s_letters_are_not_counted(ramp_bench: Ramped, team: str, steps: int) -> None:
     """Whoever may write to a topic of theirs may say there that this ramp has put the letter."""
-    climb(ramped, 20, 1)
-    ramped.finish()
-    ramped.send()
-    ramped.fail(0, *range(20), team=team)
-    ramped.later(1_000)
-    ramped.later(SETTLE_MS)
-    assert (ramped.opened().step, ramped.state().held is None) == (steps, steps == 1)
+    climb(ramp_bench, 20, 1)
+    ramp_bench.finish()
+    ramp_bench.send()
+    ramp_bench.fail(0, *range(20), team=team)
+    ramp_bench.later(1_000)
+    ramp_bench.later(SETTLE_MS)
+    assert (ramp_bench.opened().step, ramp_bench.state().held is None) == (steps, steps == 1)
 
 
-def test_marks_of_what_nobody_knows_any_more_are_removed(ramped: Ramped) -> None:
-    row = ramp_records.build_failed_row(OTHERS, 0, 1, ramped.now_ms, team=0)
-    ramped.write((row["key"], row["value"]))
-    ramped.finish()
-    assert len(ramped.table.list_slices(ramp_records.FAILED, 10)) == 1
-    ramped.later(ORPHAN_MS + 60_001)
-    assert ramped.table.list_slices(ramp_records.FAILED, 10) == []
+def test_marks_of_what_nobody_knows_any_more_are_removed(ramp_bench: Ramped) -> None:
+    row = ramp_records.build_failed_row(OTHERS, 0, 1, ramp_bench.now_ms, team=0)
+    ramp_bench.write((row["key"], row["value"]))
+    ramp_bench.finish()
+    assert len(ramp_bench.table.list_slices(ramp_records.FAILED, 10)) == 1
+    ramp_bench.later(ORPHAN_MS + 60_001)
+    assert ramp_bench.table.list_slices(ramp_records.FAILED, 10) == []
 
 
-def test_lineages_say_which_step_put_them_until_another_action_does(ramped: Ramped) -> None:
-    climb(ramped, 1, 1)
-    ramped.finish()
-    record, *_ = ramped.log.read("lineage")
+def test_lineages_say_which_step_put_them_until_another_action_does(ramp_bench: Ramped) -> None:
+    climb(ramp_bench, 1, 1)
+    ramp_bench.finish()
+    record, *_ = ramp_bench.log.read("lineage")
     known, (number, *_) = RampedLineages(10), next(attempts.unpack(record.value() or b"").rows)
     known.apply_record(record.key() or b"", record.value() or b"")
     assert (known.find_step("orders", number), known.find_step("others", number), len(known)) == ((ACTION, 0), None, 1)
@@ -268,15 +268,15 @@ def test_lineages_say_which_step_put_them_until_another_action_does(ramped: Ramp
     assert (len(known), known.find_step("orders", 10), known.find_step("orders", 11)) == (10, None, (ACTION, 0))
 
 
-def test_a_letter_that_is_held_was_not_sent_and_the_ramp_waits_for_it(ramped: Ramped) -> None:
-    climb(ramped, 1, 1)
-    ramped.finish()
-    ((key, envelope),) = ((k, v) for k, v in ramped.live().items() if names.ACTION in dict(PLAIN.decode(k, v).headers))
+def test_a_letter_that_is_held_was_not_sent_and_the_ramp_waits_for_it(ramp_bench: Ramped) -> None:
+    climb(ramp_bench, 1, 1)
+    ramp_bench.finish()
+    ((key, envelope),) = ((k, v) for k, v in ramp_bench.live().items() if names.ACTION in dict(PLAIN.decode(k, v).headers))
     held = entry_keys.make_held_key(key)
     for rows in [(key, None), (held, envelope)], [(key, envelope), (held, None)]:
-        ramped.write(*rows)
-        ramped.later(HOUR_MS)
-        assert (ramped.tally.steps, ramped.opened().step) == ([StepTally(1, 1, 0)], 0)
-    ramped.write((key, None))
-    ramped.later(1)
-    assert ramped.tally.steps == [StepTally(1, 1, 1)]
+        ramp_bench.write(*rows)
+        ramp_bench.later(HOUR_MS)
+        assert (ramp_bench.tally.steps, ramp_bench.opened().step) == ([StepTally(1, 1, 0)], 0)
+    ramp_bench.write((key, None))
+    ramp_bench.later(1)
+    assert ramp_bench.tally.steps == [StepTally(1, 1, 1)]

@@ -90,7 +90,9 @@ class Bench:
         registry = registry_of(policies)
         attempt_counter = AttemptCounter(RecentLineages(1_000), "cluster", registry.retry_targets_by_team())
         entry_builder = EntryBuilder("changelog", "parked", {"changelog": 1_000_000})
-        intake = Intake(registry, attempt_counter, entry_builder, nothing, NAMES, {"changelog": 1, "outcomes": 1, "lineage": 1})
+        intake = Intake(
+            registry, attempt_counter, entry_builder, find_no_source, NAMES, {"changelog": 1, "outcomes": 1, "lineage": 1}
+        )
         self.offsets += 1
         letter = Entry(topic, key, b"%d" % self.offsets, headers or [], None, "")
         result = intake.prepare([MemoryRecord(letter, 0, self.offsets, stamp_ms)], NOW_MS, {(topic, 0): incarnation})
@@ -170,7 +172,7 @@ class Bench:
         return sent
 
 
-def nothing(wanted: Collection[tuple[str, int, int]]) -> Mapping[tuple[str, int, int], Any]:
+def find_no_source(wanted: Collection[tuple[str, int, int]]) -> Mapping[tuple[str, int, int], Any]:
     return dict.fromkeys(wanted, "source_gone")
 
 
@@ -453,11 +455,11 @@ def test_a_pause_that_stands_is_not_touched(bench: Bench) -> None:
     assert bench.sweep(NOW_MS + HOUR_MS) == [b"1"]
 
 
-def _aborted(bench: Bench) -> None:
+def abort_next(bench: Bench) -> None:
     bench.log.faults.append(Fault.ABORTED)
 
 
-def _committed(bench: Bench) -> None:
+def lose_next_answer(bench: Bench) -> None:
     bench.log.faults.append(Fault.DOUBT_COMMITTED)
 
 
@@ -472,7 +474,7 @@ def _not_dropped(bench: Bench) -> None:
     bench.table.delete_rows = fails  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("crash", [_aborted, _committed, _left_open, _not_dropped])
+@pytest.mark.parametrize("crash", [abort_next, lose_next_answer, _left_open, _not_dropped])
 @pytest.mark.parametrize("after", [0, 1, 2, 5])
 def test_after_a_crash_the_next_owner_begins_anew_and_each_goes_out_once(bench: Bench, crash: Any, after: int) -> None:
     for n in range(9):

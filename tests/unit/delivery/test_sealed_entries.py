@@ -57,7 +57,7 @@ def test_an_action_does_what_it_does_in_clear_and_what_it_writes_is_sealed(
         more = {"target": "keyed.retry"}
     key, entry = letter(topic)
     sealed = done(file, kind, key, file.codec.encode(key, entry), **more)
-    clear = done(file, kind, key, acted.packed(entry), **more)
+    clear = done(file, kind, key, acted.pack_entry(entry), **more)
     assert isinstance(sealed, ActedLetter)
     assert isinstance(clear, ActedLetter)
     new, envelope = sealed.key, sealed.envelope
@@ -108,7 +108,7 @@ def test_a_discarded_letter_that_is_sealed_can_be_undone(file: KeyFile) -> None:
 
 def test_a_letter_that_rested_waits_sealed(file: KeyFile) -> None:
     dead = rested.dead(key=CANARY, value=VALUE)
-    record = rested.parked(dead)
+    record = rested.park_letter(dead)
     returns = rested.returns(codec=file.codec)
     made = returns.return_letter(acted.state(action_records.RETRY), record, record, NOW_MS, NOW_MS)
     assert isinstance(made, ActedLetter)

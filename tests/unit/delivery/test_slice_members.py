@@ -23,8 +23,8 @@ from retry.errors import CommitInDoubt, TransactionAborted
 from retry.intake import attempts
 from retry.record import Record
 from retry.testing.kafka import Fault, MemoryPartition
-from tests.support.acted import ACTION, DISCARDED, HEADER_PATCH, HOUR_MS, ID, NOW_MS, POLICIES, letter, packed, state
-from tests.support.rested import PARKING, TOPIC_HASH, dead, parked, place, returns, with_headers
+from tests.support.acted import ACTION, DISCARDED, HEADER_PATCH, HOUR_MS, ID, NOW_MS, POLICIES, letter, pack_entry, state
+from tests.support.rested import PARKING, TOPIC_HASH, dead, park_letter, place, returns, with_headers
 from tests.unit.delivery.test_act import AUDIT, OTHER, Bench, sources
 
 
@@ -48,9 +48,9 @@ def bench() -> Bench:
     return Bench()
 
 
-def rest(bench: Bench, count: int, **options: bool) -> Parking:
+def put_resting(bench: Bench, count: int, **options: bool) -> Parking:
     """So many letters rest."""
-    bench.ask_parked = parking = Parking(*(parked(dead(offset=n)) for n in range(count)), **options)
+    bench.ask_parked = parking = Parking(*(park_letter(dead(offset=n)) for n in range(count)), **options)
     return parking
 
 
@@ -65,7 +65,7 @@ def bitmap(bench: Bench) -> set[int]:
 
 
 def test_each_is_put_once_and_marked_and_told(bench: Bench) -> None:
-    rest(bench, 3)
+    put_resting(bench, 3)
     ask(bench, 0, 2)
     assert bench.finish() == [2]
     assert (bench.tally, sources(bench.live()), bitmap(bench)) == (Tally(1, 2, 0, {}), [0, 2], {0, 2})
@@ -76,7 +76,7 @@ def test_each_is_put_once_and_marked_and_told(bench: Bench) -> None:
 
 
 def test_the_audit_has_a_digest_of_what_a_patch_made_of_a_letter_that_rested(bench: Bench) -> None:
-    rest(bench, 1)
+    put_resting(bench, 1)
     ask(bench, 0, kind="patch", patch=HEADER_PATCH)
     bench.finish()
     ((told,),), (envelope,) = bench.told(), bench.live().values()
@@ -91,7 +91,7 @@ def test_the_audit_has_a_digest_of_what_a_patch_made_of_a_letter_that_rested(ben
 def test_what_becomes_of_a_letter_that_rested_is_an_outcome_beyond_its_last_attempt(
     bench: Bench, kind: str, decision: str, due_ms: int | None, target: str
 ) -> None:
-    rest(bench, 1)
+    put_resting(bench, 1)
     ask(bench, 0, kind=kind)
     bench.finish()
     (told,) = bench.outcomes()
@@ -103,7 +103,7 @@ def test_what_becomes_of_a_letter_that_rested_is_an_outcome_beyond_its_last_atte
 
 
 def test_its_one_more_send_is_counted_once(bench: Bench) -> None:
-    rest(bench, 1)
+    put_resting(bench, 1)
     ask(bench, 0)
     bench.finish()
     number = attempts.parse_retry_id(ID)
@@ -120,7 +120,7 @@ def test_its_one_more_send_is_counted_once(bench: Bench) -> None:
 
 
 def test_of_two_actions_about_one_letter_the_second_finds_it_returned(bench: Bench) -> None:
-    rest(bench, 2)
+    put_resting(bench, 2)
     ask(bench, 0, 1)
     bench.now_ms += 1
     ask(bench, 0, kind="discard", action=OTHER)
@@ -130,7 +130,7 @@ def test_of_two_actions_about_one_letter_the_second_finds_it_returned(bench: Ben
 
 
 def test_a_letter_that_a_slice_names_twice_is_put_once(bench: Bench) -> None:
-    rest(bench, 1)
+    put_resting(bench, 1)
     ask(bench, 0, 0)
     bench.finish()
     assert (len(bench.live()), bench.tally) == (1, Tally(1, 1, 0, {"returned": 1}))
@@ -140,10 +140,10 @@ def test_a_letter_that_a_slice_names_twice_is_put_once(bench: Bench) -> None:
 @pytest.mark.parametrize("apart", [False, True])
 def test_letters_with_the_same_coordinates_never_get_one_key(bench: Bench, kind: str, apart: bool) -> None:
     # Their topic was deleted and made anew; another such letter waits already, and is due when they are.
-    records = [parked(dead(value=b"%d" % n)) for n in range(2)]
+    records = [park_letter(dead(value=b"%d" % n)) for n in range(2)]
     bench.ask_parked = Parking(*records)
     waiting, entry = letter(due_at_ms=NOW_MS)
-    bench.write((waiting, packed(entry)))
+    bench.write((waiting, pack_entry(entry)))
     members = [Member(place(n), NOW_MS) for n in range(2)]
     bench.ask(kind, *([member] for member in members) if apart else (members,), parking=PARKING)
     bench.finish()
@@ -154,7 +154,7 @@ def test_letters_with_the_same_coordinates_never_get_one_key(bench: Bench, kind:
 
 
 def test_nothing_is_written_while_records_are_being_read_and_nobody_waits_for_them(bench: Bench) -> None:
-    parking = rest(bench, 1, is_slow=True)
+    parking = put_resting(bench, 1, is_slow=True)
     ask(bench, 0)
     assert (bench.step(), bench.live()) == (0, {})
     assert bench.step() == 1
@@ -162,7 +162,7 @@ def test_nothing_is_written_while_records_are_being_read_and_nobody_waits_for_th
 
 
 def test_two_actions_that_are_read_for_do_not_take_each_others_turn(bench: Bench) -> None:
-    parking = rest(bench, 3, is_slow=True)
+    parking = put_resting(bench, 3, is_slow=True)
     ask(bench, 0)
     bench.now_ms += 1
     ask(bench, 1, 2, action=OTHER)
@@ -171,14 +171,14 @@ def test_two_actions_that_are_read_for_do_not_take_each_others_turn(bench: Bench
 
 
 def test_what_is_read_is_returned_and_the_rest_is_asked_for_again(bench: Bench) -> None:
-    rest(bench, 60).at_once = 25
+    put_resting(bench, 60).at_once = 25
     ask(bench, *range(60))
     assert bench.finish() == [25, 25, 10]
     assert (bench.tally, bitmap(bench)) == (Tally(1, 60, 0, {}), set(range(60)))
 
 
 def test_large_ones_are_done_in_parts(bench: Bench) -> None:
-    rest(bench, 3)
+    put_resting(bench, 3)
     ask(bench, 0, 1, 2)
     assert bench.finish(bytes_max=1) == [1, 1, 1]
     assert (bench.tally, sources(bench.live())) == (Tally(1, 3, 0, {}), [0, 1, 2])
@@ -187,7 +187,7 @@ def test_large_ones_are_done_in_parts(bench: Bench) -> None:
 @pytest.mark.parametrize("anew", [False, True])
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.LATE])
 def test_whatever_a_commit_comes_to_each_is_put_once(bench: Bench, fault: Fault, anew: bool) -> None:
-    rest(bench, 4)
+    put_resting(bench, 4)
     ask(bench, 0, 1, 2, 3)
     bench.log.faults = [fault]
     with pytest.raises((TransactionAborted, CommitInDoubt)) as failed:
@@ -202,12 +202,12 @@ def test_whatever_a_commit_comes_to_each_is_put_once(bench: Bench, fault: Fault,
 
 
 def test_what_is_not_returned_is_not_marked_and_can_be_asked_for_again(bench: Bench) -> None:
-    parking = rest(bench, 2)
+    parking = put_resting(bench, 2)
     parking.records[place(1)] = "source_gone"
     ask(bench, 0, 1, 5)
     bench.finish()
     assert (bench.tally, bitmap(bench)) == (Tally(1, 1, 1, {"source_gone": 1}), {0})
-    parking.records[place(1)] = (record := parked(dead(offset=1)), record)
+    parking.records[place(1)] = (record := park_letter(dead(offset=1)), record)
     bench.now_ms += 1
     ask(bench, 1, action=OTHER)
     bench.finish()
@@ -223,7 +223,7 @@ def edit(offset: int, record: Record, value: bytes = b"2") -> Member:
 
 
 def test_an_edit_is_returned_once_and_its_original_is_kept_in_the_same_transaction(bench: Bench) -> None:
-    parking = rest(bench, 3)
+    parking = put_resting(bench, 3)
     records = [record for record, _ in parking.records.values()]
     # The first is as it was, the second another record by now, and the third is gone.
     bench.ask("edit", [edit(0, records[0])], parking=PARKING)
@@ -245,7 +245,7 @@ def test_an_edit_is_returned_once_and_its_original_is_kept_in_the_same_transacti
 
 @pytest.mark.parametrize("first", ["retry", "edit"])
 def test_an_edit_of_a_letter_that_was_returned_meanwhile_is_told_that_it_has_changed(bench: Bench, first: str) -> None:
-    parking = rest(bench, 1)
+    parking = put_resting(bench, 1)
     ((record, _),) = parking.records.values()
     bench.ask(first, [edit(0, record, b"1")], parking=PARKING)
     bench.now_ms += 1
@@ -256,15 +256,15 @@ def test_an_edit_of_a_letter_that_was_returned_meanwhile_is_told_that_it_has_cha
 
 
 def test_what_must_not_be_returned_is_refused_whoever_asks(bench: Bench) -> None:
-    former = with_headers(parked(dead(offset=0)), action_before=b"superseded")
-    bench.ask_parked = Parking(former, parked(dead(offset=1)))
+    former = with_headers(park_letter(dead(offset=0)), action_before=b"superseded")
+    bench.ask_parked = Parking(former, park_letter(dead(offset=1)))
     ask(bench, 0, 1)
     bench.finish()
     assert (bench.tally, sources(bench.live()), bitmap(bench)) == (Tally(1, 1, 0, {"superseded": 1}), [1], {1})
 
 
 def test_what_is_discarded_is_told_to_nobody_as_a_send(bench: Bench) -> None:
-    rest(bench, 1)
+    put_resting(bench, 1)
     ask(bench, 0, kind="discard")
     bench.finish()
     assert [record.value()[1:] for record in bench.log.read("lineage")] == []
@@ -274,7 +274,7 @@ def test_letters_of_other_blocks_and_partitions_have_marks_of_their_own(bench: B
     far = returned_offsets.OFFSETS_A_BLOCK + 3
     places = [place(3), place(4), place(far), place(3, 1)]
     parking = Parking()
-    parking.records = {key: (parked(dead(offset=n)),) * 2 for n, key in enumerate(places)}
+    parking.records = {key: (park_letter(dead(offset=n)),) * 2 for n, key in enumerate(places)}
     bench.ask_parked = parking
     for n, key in enumerate(places):
         bench.now_ms += 1
@@ -288,7 +288,7 @@ def test_letters_of_other_blocks_and_partitions_have_marks_of_their_own(bench: B
 
 def test_each_is_put_into_its_own_shard_and_stamped_when_it_is_put() -> None:
     letters = [returns().return_letter(state("retry"), record, record, NOW_MS, NOW_MS)
-               for record in (parked(dead(key=key)) for key in (b"k", b"other", None))]  # fmt: skip
+               for record in (park_letter(dead(key=key)) for key in (b"k", b"other", None))]  # fmt: skip
     back = [letter for letter in letters if isinstance(letter, ActedLetter)]
     entries, shards = slice_members.list_puts(back, "changelog")
     assert len(set(shards)) > 1
@@ -301,7 +301,7 @@ def test_each_is_put_into_its_own_shard_and_stamped_when_it_is_put() -> None:
 
 @pytest.mark.parametrize("kind", ["retry", "discard"])
 def test_it_waits_for_the_policy_file_that_it_names_and_is_held_where_that_does_not_come(bench: Bench, kind: str) -> None:
-    rest(bench, 2)
+    put_resting(bench, 2)
     ask(bench, 0, kind=kind, policies="sha of another")
     bench.now_ms += 1
     ask(bench, 1, action=OTHER, policies=POLICIES)
@@ -327,7 +327,7 @@ def test_it_waits_for_the_policy_file_that_it_names_and_is_held_where_that_does_
 
 
 def test_what_was_asked_for_before_the_changelog_grew_is_held_and_asked_for_again_it_is_returned_once(bench: Bench) -> None:
-    rest(bench, 3)
+    put_resting(bench, 3)
     ask(bench, 0)
     assert bench.finish() == [1]
     bench.now_ms += 1
@@ -357,7 +357,7 @@ def test_what_waits_is_acted_on_whatever_number_of_shards_there_is(bench: Bench)
 
 
 def test_an_erase_and_an_action_that_names_no_policy_file_wait_for_none(bench: Bench) -> None:
-    rest(bench, 2)
+    put_resting(bench, 2)
     ask(bench, 0, kind="erase", policies="sha of another")
     bench.now_ms += 1
     ask(bench, 1, action=OTHER)
@@ -371,7 +371,7 @@ def test_a_worker_without_parking_topics_finds_nothing(bench: Bench) -> None:
 
 
 def test_a_bitmap_that_cannot_be_read_is_passed_over_and_what_was_returned_is_not_returned_again(bench: Bench) -> None:
-    rest(bench, 1)
+    put_resting(bench, 1)
     ask(bench, 0)
     bench.finish()
     bench.write((returned_offsets.ParkedPlace(TOPIC_HASH, 0, 0).block(), b"\x01short"))

@@ -36,7 +36,7 @@ async def lookup(host: str, _team: str) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, f"{host} is not known") from None
 
 
-def vetted(url: str, allow: str = "") -> list[str]:
+def vet(url: str, allow: str = "") -> list[str]:
     return asyncio.run(SsrfGuard(parse_allowlist(allow), lookup).vet_url(url, "team")).addresses
 
 
@@ -92,7 +92,7 @@ REFUSED = [
 @pytest.mark.parametrize("url", REFUSED, ids=repr)
 def test_what_may_not_be_called_is_refused(url: str) -> None:
     with pytest.raises(UrlRefused):
-        vetted(url)
+        vet(url)
 
 
 @pytest.mark.parametrize(
@@ -100,41 +100,41 @@ def test_what_may_not_be_called_is_refused(url: str) -> None:
     ["https://example.com/", "https://example.com:443/a?b=c", "https://EXAMPLE.com.", "https://bücher.example/", "https://8.8.8.8/"],
 )
 def test_public_hosts_are_called(url: str) -> None:
-    assert vetted(url) in ([PUBLIC], ["8.8.8.8"])
+    assert vet(url) in ([PUBLIC], ["8.8.8.8"])
 
 
 def test_every_address_must_be_one_that_may_be_called() -> None:
     with pytest.raises(UrlRefused):
-        vetted("https://one-of-two.example/")
-    assert vetted("https://one-of-two.example/", "10.0.0.0/8") == [PUBLIC, "10.0.0.1"]
+        vet("https://one-of-two.example/")
+    assert vet("https://one-of-two.example/", "10.0.0.0/8") == [PUBLIC, "10.0.0.1"]
 
 
 def test_a_listed_network_may_be_called_without_tls_and_at_any_port() -> None:
-    assert vetted("http://127.0.0.1:8080/", "127.0.0.0/8") == [LOOPBACK]
+    assert vet("http://127.0.0.1:8080/", "127.0.0.0/8") == [LOOPBACK]
     with pytest.raises(UrlRefused):
-        vetted("http://localhost:8080/", "127.0.0.0/8")
-    assert vetted("http://localhost:8080/", "127.0.0.0/8, ::1") == [LOOPBACK, "::1"]
+        vet("http://localhost:8080/", "127.0.0.0/8")
+    assert vet("http://localhost:8080/", "127.0.0.0/8, ::1") == [LOOPBACK, "::1"]
 
 
 def test_a_listed_name_makes_no_private_address_public() -> None:
-    assert vetted("http://example.com:8080/", "example.com") == [PUBLIC]
+    assert vet("http://example.com:8080/", "example.com") == [PUBLIC]
     with pytest.raises(UrlRefused):
-        vetted("https://hooks.internal/", "hooks.internal")
-    assert vetted("http://hooks.internal:81/", "hooks.internal,10.1.0.0/16") == ["10.1.2.3"]
+        vet("https://hooks.internal/", "hooks.internal")
+    assert vet("http://hooks.internal:81/", "hooks.internal,10.1.0.0/16") == ["10.1.2.3"]
 
 
 def test_refusals_do_not_tell_what_lies_behind_a_name() -> None:
     told = set()
     for url in ("https://localhost/", "https://metadata.google.internal/", "https://hooks.internal/", "https://one-of-two.example/"):
         with pytest.raises(UrlRefused) as refused:
-            vetted(url)
+            vet(url)
         told.add(str(refused.value))
     assert len(told) == 1
 
 
 def test_an_unknown_host_is_no_refusal() -> None:
     with pytest.raises(socket.gaierror):
-        vetted("https://nowhere.example/")
+        vet("https://nowhere.example/")
 
 
 def test_the_vetted_addresses_are_the_only_ones_that_are_given_to_the_connection() -> None:
@@ -143,11 +143,11 @@ def test_the_vetted_addresses_are_the_only_ones_that_are_given_to_the_connection
     async def rebinding(_host: str, _team: str) -> list[str]:
         return answers.pop(0)
 
-    async def connected() -> list[str]:
+    async def list_connected() -> list[str]:
         found = await SsrfGuard(lookup=rebinding).vet_url("https://rebound.example/", "team")
         return [each["host"] for each in await found.resolver().resolve("rebound.example", 443)]
 
-    assert asyncio.run(connected()) == [PUBLIC]
+    assert asyncio.run(list_connected()) == [PUBLIC]
     assert answers == [[LOOPBACK]]
 
 

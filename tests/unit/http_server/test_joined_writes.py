@@ -30,7 +30,7 @@ class Transport:
         return self.closed
 
 
-def joined(steps: Callable[[JoinedWrites, Transport], Any]) -> list[bytes]:
+def join_writes(steps: Callable[[JoinedWrites, Transport], Any]) -> list[bytes]:
     """What was sent after some steps of one turn."""
 
     async def run() -> list[bytes]:
@@ -43,7 +43,7 @@ def joined(steps: Callable[[JoinedWrites, Transport], Any]) -> list[bytes]:
 
 
 def test_a_head_and_its_body_are_sent_as_one() -> None:
-    assert joined(lambda to, _: [to.write(b"head"), to.write(b"body")]) == [b"headbody"]
+    assert join_writes(lambda to, _: [to.write(b"head"), to.write(b"body")]) == [b"headbody"]
 
 
 def test_what_is_held_is_sent_before_it_is_closed() -> None:
@@ -53,7 +53,7 @@ def test_what_is_held_is_sent_before_it_is_closed() -> None:
         assert transport.closed
         assert to.is_closing()
 
-    assert joined(steps) == [b"last words"]
+    assert join_writes(steps) == [b"last words"]
 
 
 def test_much_is_not_held_and_counts_as_unsent_meanwhile() -> None:
@@ -64,4 +64,4 @@ def test_much_is_not_held_and_counts_as_unsent_meanwhile() -> None:
         assert (len(transport.sent), to.get_write_buffer_size()) == (1, 7)
         to.write(b"z")
 
-    assert joined(steps) == [b"x" * 60_000 + b"y" * 60_000, b"z"]
+    assert join_writes(steps) == [b"x" * 60_000 + b"y" * 60_000, b"z"]

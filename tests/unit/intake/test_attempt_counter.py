@@ -349,32 +349,32 @@ def test_equal_letters_at_different_attempts_keep_each_its_own_count(service: Se
 Consumer = Callable[[Headers, bytes, int], tuple[Headers, bytes]]
 
 
-def kept(headers: Headers, value: bytes, turn: int) -> tuple[Headers, bytes]:
+def keep_all(headers: Headers, value: bytes, turn: int) -> tuple[Headers, bytes]:
     return headers, value
 
 
-def stripped(headers: Headers, value: bytes, turn: int) -> tuple[Headers, bytes]:
+def strip_headers(headers: Headers, value: bytes, turn: int) -> tuple[Headers, bytes]:
     return [], value
 
 
-def restated(headers: Headers, value: bytes, turn: int) -> tuple[Headers, bytes]:
+def state_anew(headers: Headers, value: bytes, turn: int) -> tuple[Headers, bytes]:
     return place(RETRY, turn), value
 
 
-def forged(headers: Headers, value: bytes, turn: int) -> tuple[Headers, bytes]:
+def forge_headers(headers: Headers, value: bytes, turn: int) -> tuple[Headers, bytes]:
     return [(name, b"0" if name == names.ATTEMPT else told) for name, told in headers], value
 
 
-def uncounted(headers: Headers, value: bytes, turn: int) -> tuple[Headers, bytes]:
+def drop_count(headers: Headers, value: bytes, turn: int) -> tuple[Headers, bytes]:
     return [header for header in headers if header[0] == names.ID], value
 
 
-def changed(headers: Headers, value: bytes, turn: int) -> tuple[Headers, bytes]:
-    return forged(headers, b"changed %d" % turn, turn)
+def change_headers(headers: Headers, value: bytes, turn: int) -> tuple[Headers, bytes]:
+    return forge_headers(headers, b"changed %d" % turn, turn)
 
 
 def fickle(headers: Headers, value: bytes, turn: int) -> tuple[Headers, bytes]:
-    return (stripped, forged, kept, restated)[turn % 4](headers, value, turn)
+    return (strip_headers, forge_headers, keep_all, state_anew)[turn % 4](headers, value, turn)
 
 
 def sends(service: Service, consumer: Consumer, letters: int, placed: bool) -> int:
@@ -392,7 +392,7 @@ def sends(service: Service, consumer: Consumer, letters: int, placed: bool) -> i
     return sent
 
 
-@pytest.mark.parametrize("consumer", [kept, stripped, restated, forged, uncounted, changed])
+@pytest.mark.parametrize("consumer", [keep_all, strip_headers, state_anew, forge_headers, drop_count, change_headers])
 @pytest.mark.parametrize("letters", [1, 7], ids=["one letter", "equal letters"])
 @pytest.mark.parametrize("placed", [True, False], ids=["with places", "without"])
 def test_whatever_comes_back_no_letter_is_sent_too_often(
@@ -400,7 +400,7 @@ def test_whatever_comes_back_no_letter_is_sent_too_often(
 ) -> None:
     """And where headers are kept, none too rarely."""
     sent, most = sends(service, consumer, letters, placed), letters * MAX_ATTEMPTS
-    assert sent == most if consumer is kept else letters < sent <= most
+    assert sent == most if consumer is keep_all else letters < sent <= most
 
 
 @pytest.mark.parametrize("placed", [True, False], ids=["with places", "without"])

@@ -56,7 +56,7 @@ class Fake:
             into.entries[entry_keys.find_shard(name, SHARDS)].append({"key": row[0], "value": row[1]})
 
 
-def nothing(wanted: Collection[Any]) -> dict[Any, Any]:
+def find_no_source(wanted: Collection[Any]) -> dict[Any, Any]:
     return dict.fromkeys(wanted, "source_gone")
 
 
@@ -65,7 +65,7 @@ def intake(*through: Fake) -> Intake:
     attempt_counter = AttemptCounter(RecentLineages(100), "cluster", registry.retry_targets_by_team())
     entry_builder = EntryBuilder("changelog", "parked", {"changelog": 1 << 20})
     partitions = {"changelog": SHARDS, "outcomes": 2, "lineage": 2}
-    return Intake(registry, attempt_counter, entry_builder, nothing, NAMES, partitions, through)
+    return Intake(registry, attempt_counter, entry_builder, find_no_source, NAMES, partitions, through)
 
 
 def message(topic: str, n: int) -> MemoryRecord:

@@ -17,7 +17,7 @@ from retry.intake.read_positions import ReadPositions
 from retry.record import Headers
 from retry.testing.kafka import MemoryCluster, MemoryLog, MemoryRecord
 from tests.support.plans import registry_of
-from tests.unit.intake.test_intake import NAMES, NOW_MS, nothing
+from tests.unit.intake.test_intake import NAMES, NOW_MS, find_no_source
 
 ACTION, LINEAGE, STEP = b"\x0a" * 8, 0xDEAD, 3
 MARK = ramp_records.mark(ACTION, STEP)
@@ -35,7 +35,7 @@ def marks(headers: Headers, recent: RecentLineages | None = None, ramped: Ramped
     counter = AttemptCounter(recent or RecentLineages(100), "cluster", registry.retry_targets_by_team())
     builder = EntryBuilder("changelog", "parked", {"changelog": 1_000_000})
     partitions = {"changelog": 4, "outcomes": 1, "lineage": 1}
-    intake = Intake(registry, counter, builder, nothing, NAMES, partitions, ramped=ramped)
+    intake = Intake(registry, counter, builder, find_no_source, NAMES, partitions, ramped=ramped)
     letter = MemoryRecord(Entry("orders.DLT", b"key", b"value", headers, None, ""), 0, 7, NOW_MS)
     result = intake.prepare([letter], NOW_MS)
     found = [row["key"] for row in result.entries[ramp_records.HOME] if row["key"][:1] == ramp_records.FAILED]
@@ -43,12 +43,12 @@ def marks(headers: Headers, recent: RecentLineages | None = None, ramped: Ramped
     return found
 
 
-def marked() -> list[bytes]:
+def make_marks() -> list[bytes]:
     return [ramp_records.build_failed_row(ACTION, STEP, LINEAGE, NOW_MS, team=attempts.shorten_team_number("shop"))["key"]]
 
 
 def test_a_letter_that_says_which_step_put_it_is_marked() -> None:
-    assert marks([*RETRIED, (names.ACTION, MARK)]) == marked()
+    assert marks([*RETRIED, (names.ACTION, MARK)]) == make_marks()
 
 
 @pytest.mark.parametrize("text", [ACTION.hex().encode(), b"", None, b"x/3", MARK + b"0000", MARK + b" "])
@@ -61,7 +61,7 @@ def test_what_fails_for_the_first_time_is_not_marked_whatever_it_says() -> None:
     assert marks([]) == []
 
 
-def known(team: str = "shop") -> tuple[RecentLineages, RampedLineages]:
+def know_from_team(team: str = "shop") -> tuple[RecentLineages, RampedLineages]:
     """A ramp has put the letter, and a worker has read so."""
     print_ = attempts.make_fingerprint("orders.DLT", attempts.hash_payload(b"key", b"value"))
     row = attempts.build_fields(LINEAGE, print_, NOW_MS - 5_000, NOW_MS - 60_000, 1)
@@ -79,14 +79,14 @@ def known(team: str = "shop") -> tuple[RecentLineages, RampedLineages]:
 
 
 def test_a_letter_without_headers_is_known_by_its_lineage() -> None:
-    assert marks([], *known()) == marked()
+    assert marks([], *know_from_team()) == make_marks()
 
 
 def test_a_letter_of_another_team_is_not_known_by_it() -> None:
-    assert marks([], *known("stock")) == []
+    assert marks([], *know_from_team("stock")) == []
     theirs = (names.ID, attempts.format_retry_id(LINEAGE, "stock"))
     assert marks([theirs, *RETRIED[1:], (names.ACTION, MARK)]) == []
 
 
 def test_one_that_was_retried_since_says_so_and_is_not_marked_again() -> None:
-    assert marks(RETRIED, *known()) == []
+    assert marks(RETRIED, *know_from_team()) == []

@@ -93,7 +93,7 @@ LETTERS = st.builds(
 )
 
 
-def nothing(wanted: Collection[tuple[str, int, int]]) -> Mapping[tuple[str, int, int], Any]:
+def find_no_source(wanted: Collection[tuple[str, int, int]]) -> Mapping[tuple[str, int, int], Any]:
     return dict.fromkeys(wanted, "source_gone")
 
 
@@ -101,10 +101,10 @@ def intake(recent: RecentLineages, bytes_max: int = 1_000_000, codec: EnvelopeCo
     registry = registry_of(POLICIES)
     attempt_counter = AttemptCounter(recent, "cluster", registry.retry_targets_by_team())
     entry_builder = EntryBuilder("changelog", "parked", {"changelog": bytes_max}, codec)
-    return Intake(registry, attempt_counter, entry_builder, nothing, NAMES, {"changelog": 4, "outcomes": 2, "lineage": 2})
+    return Intake(registry, attempt_counter, entry_builder, find_no_source, NAMES, {"changelog": 4, "outcomes": 2, "lineage": 2})
 
 
-def unordered(result: BatchResult) -> list[object]:
+def list_result_unordered(result: BatchResult) -> list[object]:
     """What is written and counted, the letters of the fast path before the others or among them."""
     by_shard = {None: result.anywhere, **result.entries}
     entries = {
@@ -114,12 +114,14 @@ def unordered(result: BatchResult) -> list[object]:
     told = sorted(
         orjson.dumps(letter, option=orjson.OPT_SORT_KEYS) for row in result.outcomes for letter in outcomes.read(row["value"])
     )
-    traces = sorted((team, each) for team, rows in result.lineages.items() for row in rows for each in traced(team, row["value"]))
+    traces = sorted(
+        (team, each) for team, rows in result.lineages.items() for row in rows for each in list_traces(team, row["value"])
+    )
     counted = [result.decided, result.families, result.failures, result.came_back, result.back, result.parked]
     return [entries, told, traces, *counted]
 
 
-def traced(team: str, packed: bytes) -> list[attempts.LineageFields]:
+def list_traces(team: str, packed: bytes) -> list[attempts.LineageFields]:
     told = attempts.unpack(packed)
     assert told.team == attempts.hash_team(team)
     return list(told.rows)
@@ -146,7 +148,7 @@ class Both:
             by_fast = self._fast.prepare(list(letters), now_ms, MADE_AGAIN)
             patch.setattr(FastPath, "prepare", lambda _self, messages, *_: list(messages))
             by_slow = self._slow.prepare(list(letters), now_ms, MADE_AGAIN)
-        assert unordered(by_fast) == unordered(by_slow)
+        assert list_result_unordered(by_fast) == list_result_unordered(by_slow)
         entries = [envelopes.decode(row["value"]) for row in by_slow.iterate_entries()]
         # In the same order, which letters that are equal in key and value depend on.
         for rows in by_slow.lineages.values():
@@ -156,14 +158,14 @@ class Both:
         return entries
 
     def _counting(self, prepare: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-        def counted(path: FastPath, messages: list[Any], now_ms: int, result: BatchResult) -> list[Any]:
+        def count_others(path: FastPath, messages: list[Any], now_ms: int, result: BatchResult) -> list[Any]:
             before, again = Counter(result.families), result.back.total()
             others = prepare(path, messages, now_ms, result)
             self.by_fast_path += result.families - before
             self.again += result.back.total() - again
             return others
 
-        return counted
+        return count_others
 
 
 @given(st.lists(st.lists(LETTERS, max_size=12), max_size=3), st.sampled_from([400, 1_000_000]))
@@ -192,7 +194,7 @@ def test_letters_of_all_frameworks_are_written_as_by_the_long_way_whatever_came_
 def test_first_failures_of_all_frameworks_with_headers_take_the_fast_path() -> None:
     both = Both()
     for turn in range(2):
-        both.hold([at("plain", 1_000 * turn + n, letter.headers()) for n, (_, letter) in enumerate(AS_WRITTEN)])
+        both.hold([make_record("plain", 1_000 * turn + n, letter.headers()) for n, (_, letter) in enumerate(AS_WRITTEN)])
     # Those of etf1 have one of our names for another thing, and our own an id that is of no team here; the others have none
     # where there is no header.
     assert both.by_fast_path.keys() == {family for family, _ in AS_WRITTEN} - {"etf1", "own", "celery", "dramatiq"}
@@ -230,10 +232,10 @@ def test_letters_that_differ_in_one_header_do_not_get_the_answer_of_another(valu
     for _, letter in AS_WRITTEN:
         headers = letter.headers()
         changed = [[*headers[:n], (name, value), *headers[n + 1 :]] for n, (name, _) in enumerate(headers)]
-        both.hold([at("plain", n, each) for n, each in enumerate([headers, *changed, headers])])
+        both.hold([make_record("plain", n, each) for n, each in enumerate([headers, *changed, headers])])
 
 
-def at(topic: str, offset: int, headers: Headers) -> Record:
+def make_record(topic: str, offset: int, headers: Headers) -> Record:
     return Record((topic, 1, offset), b"key", b"%d" % offset, headers, (CREATE_TIME, NOW_MS - 1_000))
 
 
@@ -253,7 +255,7 @@ def spring(n: int, *more: Header) -> Headers:
 
 def test_letters_that_differ_in_trace_number_and_place_share_a_template() -> None:
     both = Both()
-    both.hold([at("plain", n, spring(n)) for n in range(100)])
+    both.hold([make_record("plain", n, spring(n)) for n in range(100)])
     assert both.by_fast_path == {"spring-kafka": 100}
     (template,) = both.fast_path._templates.values()
     assert template is not None
@@ -269,7 +271,7 @@ def test_error_codes_tell_failures_apart_and_other_numbers_do_not() -> None:
         return "kafka_dlt-exception-stacktrace", said
 
     for begin in (0, 60):
-        both.hold([at("plain", n, spring(n, trace(n))) for n in range(begin, begin + 60)])
+        both.hold([make_record("plain", n, spring(n, trace(n))) for n in range(begin, begin + 60)])
     assert both.by_fast_path == {"spring-kafka": 120}
     (template,) = both.fast_path._templates.values()
     assert template is not None
@@ -283,8 +285,8 @@ def test_what_is_kept_is_bounded_whatever_is_written(monkeypatch: pytest.MonkeyP
     both = Both()
     path, most = both.fast_path, 100_000 // fast_path._BYTES_EACH + 1
     for n in range(0, 400, 20):
-        both.hold([at("plain", m, spring(m, (f"x-{m}", b""), (EXCEPTION, b"a.E%d" % m))) for m in range(n, n + 20)])
-        both.hold([at("plain", m, spring(m, (MESSAGE, b"x" * m))) for m in range(1_000 + n, 1_020 + n)])
+        both.hold([make_record("plain", m, spring(m, (f"x-{m}", b""), (EXCEPTION, b"a.E%d" % m))) for m in range(n, n + 20)])
+        both.hold([make_record("plain", m, spring(m, (MESSAGE, b"x" * m))) for m in range(1_000 + n, 1_020 + n)])
         messages = sum(len(template.shared_by_message) for template in path._templates.values() if template)
         assert len(path._layouts) + len(path._templates) + messages <= most
     assert both.by_fast_path == {"spring-kafka": 800}
@@ -293,7 +295,7 @@ def test_what_is_kept_is_bounded_whatever_is_written(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("name", ["x" * 3_000, EXCEPTION, MESSAGE])
 def test_what_is_too_long_is_not_kept(name: str) -> None:
     both = Both()
-    both.hold([at("plain", n, spring(n, (name, b"x" * 3_000))) for n in range(3)])
+    both.hold([make_record("plain", n, spring(n, (name, b"x" * 3_000))) for n in range(3)])
     assert both.by_fast_path == {"spring-kafka": 3}
     layouts, templates = both.fast_path._layouts, both.fast_path._templates
     messages = [message for template in templates.values() if template for message in template.shared_by_message]
@@ -309,7 +311,7 @@ def test_a_plain_letter_goes_the_short_way() -> None:
 
 
 def test_letters_are_sealed_by_the_short_way_too() -> None:
-    codec, letters = KeyFile(NEW).codec, [at("plain", n, spring(n)) for n in range(3)]
+    codec, letters = KeyFile(NEW).codec, [make_record("plain", n, spring(n)) for n in range(3)]
     clear, sealed = (intake(RecentLineages(100), codec=by).prepare(list(letters), NOW_MS) for by in (PLAIN, codec))
     rows = {row["key"]: row["value"] for row in clear.iterate_entries()}
     found = {row["key"]: row["value"] for row in sealed.iterate_entries()}
@@ -323,14 +325,14 @@ def test_letters_are_sealed_by_the_short_way_too() -> None:
 def test_topics_whose_letters_need_a_closer_look_have_no_short_way(topic: str) -> None:
     path = intake(RecentLineages(100))._fast_path
     headers = [("kafka_dlt-exception-fqcn", b"org.Failed")]
-    letters = [at(topic, 1, headers), at(topic, 2, headers)]
+    letters = [make_record(topic, 1, headers), make_record(topic, 2, headers)]
     assert path.prepare(list(letters), NOW_MS, BatchResult()) == letters
 
 
 @pytest.mark.parametrize(("topic", "retry_to"), [("back.DLT", "orders"), ("grouped-one", "order-service.retry")])
 def test_a_target_that_the_letter_names_is_the_same_for_all_that_name_it(topic: str, retry_to: str) -> None:
     both = Both()
-    both.hold([at(topic, n, spring(n)) for n in range(3)])
+    both.hold([make_record(topic, n, spring(n)) for n in range(3)])
     assert both.by_fast_path == {"spring-kafka": 3}
     assert {template and template.target for template in both.fast_path._templates.values()} == {retry_to}
 

@@ -22,7 +22,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return passed_s
 
 
-def prepared(*due_in_ms: int, first: int = 0, partition: int = 0, epoch: int = 0) -> PreparedBatch:
+def prepare(*due_in_ms: int, first: int = 0, partition: int = 0, epoch: int = 0) -> PreparedBatch:
     """Letters of one partition from an offset on, that are due so long from now."""
     result = BatchResult()
     for n, in_ms in enumerate(due_in_ms):
@@ -39,7 +39,7 @@ def prepared(*due_in_ms: int, first: int = 0, partition: int = 0, epoch: int = 0
     return PreparedBatch(batch, result)
 
 
-def gathered(*batches: PreparedBatch) -> Gathering:
+def gather(*batches: PreparedBatch) -> Gathering:
     """What was gathered of some batches that fit."""
     gathering = Gathering(lambda _batch, _later: True)
     for batch in batches:
@@ -49,24 +49,24 @@ def gathered(*batches: PreparedBatch) -> Gathering:
 
 @pytest.mark.parametrize(("due_in_ms", "waits_s"), [(3_600_000, 0.25), (400, 0.25), (300, 0.15), (150, 0.0), (-5_000, 0.0)])
 def test_letters_wait_as_long_as_none_of_them_is_due_soon(due_in_ms: int, waits_s: float) -> None:
-    assert gathered(prepared(3_600_000, due_in_ms)).remaining_s() == pytest.approx(waits_s)
+    assert gather(prepare(3_600_000, due_in_ms)).remaining_s() == pytest.approx(waits_s)
 
 
 def test_letters_without_entries_wait_for_others() -> None:
-    assert gathered(prepared()).remaining_s() == pytest.approx(0.25)
+    assert gather(prepare()).remaining_s() == pytest.approx(0.25)
 
 
 def test_those_that_come_later_do_not_make_the_first_wait_longer(now: list[float]) -> None:
-    gathering = gathered(prepared(5_000))
+    gathering = gather(prepare(5_000))
     now[0] = 0.2
-    gathering.add_batch(prepared(5_000, first=1))
+    gathering.add_batch(prepare(5_000, first=1))
     assert gathering.remaining_s() == pytest.approx(0.05)
-    gathering.add_batch(prepared(0, first=2))
+    gathering.add_batch(prepare(0, first=2))
     assert gathering.remaining_s() == 0.0
 
 
 def test_what_is_gathered_has_all_of_each_batch_in_the_order_in_which_it_was_read() -> None:
-    gathering = gathered(prepared(900, 901, first=7), prepared(800, first=9), prepared(700, first=3, partition=1))
+    gathering = gather(prepare(900, 901, first=7), prepare(800, first=9), prepare(700, first=3, partition=1))
     taken = gathering.take_batch()
     assert taken is not None and gathering.take_batch() is None
     assert [row["value"] for row in taken.result.entries[0]] == [b"7", b"9", b"3"]
@@ -81,17 +81,17 @@ def test_what_is_gathered_has_all_of_each_batch_in_the_order_in_which_it_was_rea
 
 def test_nothing_fits_to_what_may_not_be_one_transaction_with_it() -> None:
     gathering = Gathering(lambda batch, later: batch.epoch == later.epoch)
-    assert gathering.has_room(prepared(900))
-    gathering.add_batch(prepared(900))
-    assert gathering.has_room(prepared(900, first=1)) and not gathering.has_room(prepared(900, first=1, epoch=1))
+    assert gathering.has_room(prepare(900))
+    gathering.add_batch(prepare(900))
+    assert gathering.has_room(prepare(900, first=1)) and not gathering.has_room(prepare(900, first=1, epoch=1))
 
 
 def test_a_batch_waits_for_nothing_where_another_one_like_it_has_no_room() -> None:
     gathering = Gathering(lambda batch, later: batch.letters + later.letters <= 5)
-    gathering.add_batch(prepared(3_600_000, 3_600_000))
+    gathering.add_batch(prepare(3_600_000, 3_600_000))
     assert gathering.remaining_s() == pytest.approx(0.25)
-    gathering.add_batch(prepared(3_600_000, 3_600_000, first=2))
+    gathering.add_batch(prepare(3_600_000, 3_600_000, first=2))
     assert gathering.remaining_s() == 0.0
     gathering.take_batch()
-    gathering.add_batch(prepared(*[3_600_000] * 3))
+    gathering.add_batch(prepare(*[3_600_000] * 3))
     assert gathering.remaining_s() == 0.0

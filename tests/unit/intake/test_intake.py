@@ -81,10 +81,10 @@ def intake(bytes_max: Mapping[str, int] = ROOMY, shards: int = 4, recent: Recent
     attempt_counter = AttemptCounter(recent or RecentLineages(1_000), "cluster", registry.retry_targets_by_team())
     entry_builder = EntryBuilder("changelog", "parked", bytes_max, options.get("codec", PLAIN))
     partitions = {"changelog": shards, "outcomes": 2, "lineage": 2}
-    return Intake(registry, attempt_counter, entry_builder, options.get("fetch", nothing), NAMES, partitions)
+    return Intake(registry, attempt_counter, entry_builder, options.get("fetch", find_no_source), NAMES, partitions)
 
 
-def nothing(wanted: Collection[tuple[str, int, int]]) -> dict[tuple[str, int, int], Any]:
+def find_no_source(wanted: Collection[tuple[str, int, int]]) -> dict[tuple[str, int, int], Any]:
     return dict.fromkeys(wanted, "source_gone")
 
 
@@ -296,10 +296,10 @@ def test_what_must_not_be_retried_is_parked_at_once_and_whole(letter: MemoryReco
     one = prepare(letter)
     assert (one.parked, one.entry.destination, one.due_at_ms) == (reason, target, NOW_MS)
     assert (one.entry.key, one.entry.value) == (b"key", b"value")
-    assert one.entry.headers[: len(kept(letter))] == kept(letter)
+    assert one.entry.headers[: len(list_kept_headers(letter))] == list_kept_headers(letter)
 
 
-def kept(letter: MemoryRecord) -> Headers:
+def list_kept_headers(letter: MemoryRecord) -> Headers:
     return [header for header in letter.headers() or [] if header[0] not in names.OURS]
 
 
@@ -534,11 +534,11 @@ def test_the_group_is_that_of_the_policy_file_whatever_a_letter_names(headers: H
 
 
 def test_of_what_is_parked_there_is_no_delay_and_of_causes_there_is_one_fingerprint() -> None:
-    def told(message: bytes) -> dict[str, Any]:
+    def read_outcome(message: bytes) -> dict[str, Any]:
         said = [("kafka_dlt-exception-fqcn", b"a.ValidationException"), ("kafka_dlt-exception-cause-fqcn", b"b.Root")]
         return prepare(record(*said, ("kafka_dlt-exception-message", message))).outcome
 
-    one, other = told(b"order 17"), told(b"order 4711")
+    one, other = read_outcome(b"order 17"), read_outcome(b"order 4711")
     assert (one["delay_ms"], one["cause"], one["exception"]) == (None, "b.Root", "b.Root")
     expected = fingerprint.compute_fingerprint("b.Root", "order 3")
     assert one["fingerprint"] == other["fingerprint"] == expected

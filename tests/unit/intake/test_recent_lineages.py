@@ -48,7 +48,7 @@ FINGERPRINT, LINEAGE = 0xC22B35AE206F7AFF, 0xACF81E0DE57C42BE
 BYTES = st.none() | st.binary(max_size=4)
 
 
-def sent(
+def sent_fields(
     lineage: int, print_: int, attempt: int = 1, due_ms: int = NOW_MS, first_ms: int = NOW_MS, matched: bool = False
 ) -> LineageFields:
     return build_fields(lineage, print_, due_ms, first_ms, attempt, matched)
@@ -64,7 +64,7 @@ class OneTeam(RecentLineages):
         return self.find_team(TEAM).find_returned(print_, now_ms, window_ms, skip)
 
 
-def recorded(*rows: LineageFields, limit: int = 1_000) -> OneTeam:
+def record_all(*rows: LineageFields, limit: int = 1_000) -> OneTeam:
     lineages = OneTeam(limit)
     for each in rows:
         lineages.apply_batch(pack(TEAM, [each]))
@@ -177,7 +177,7 @@ def test_whatever_is_decided_is_packed_and_comes_back(decided: list[tuple[int, i
     assert (told.team, told.row_count, list(told.rows)) == (hash_team(TEAM), len(rows), rows)
 
 
-@pytest.mark.parametrize("packed", [b"", b"\x01", b"\1" + bytes(27), pack(TEAM, [sent(1, 1)])[:-1], b"\xff" + bytes(35)])
+@pytest.mark.parametrize("packed", [b"", b"\x01", b"\1" + bytes(27), pack(TEAM, [sent_fields(1, 1)])[:-1], b"\xff" + bytes(35)])
 def test_what_is_not_of_this_version_is_refused_before_anything_is_taken_in(packed: bytes) -> None:
     lineages = RecentLineages(10)
     with pytest.raises(LineageUnreadable):
@@ -189,26 +189,26 @@ def test_what_is_not_of_this_version_is_refused_before_anything_is_taken_in(pack
 
 
 def test_a_lineage_knows_its_sends_and_its_first_failure() -> None:
-    lineages = recorded(sent(1, 7, due_ms=NOW_MS + 9_999), sent(1, 7, 2, NOW_MS + 20_000, NOW_MS + 5_000))
+    lineages = record_all(sent_fields(1, 7, due_ms=NOW_MS + 9_999), sent_fields(1, 7, 2, NOW_MS + 20_000, NOW_MS + 5_000))
     assert lineages.sends(1) == KnownLineage(1, 2, NOW_MS, NOW_MS + 20_000)
     assert lineages.sends(2) is None
 
 
 def test_forged_attempts_take_nothing_back() -> None:
-    lineages = recorded(sent(1, 7), sent(1, 7, 2), sent(1, 7, 3), sent(1, 7, 1))
+    lineages = record_all(sent_fields(1, 7), sent_fields(1, 7, 2), sent_fields(1, 7, 3), sent_fields(1, 7, 1))
     assert attempts(lineages.sends(1)) == 3
 
 
 @pytest.mark.parametrize("due_ms", [NOW_MS, NOW_MS + 1, NOW_MS + 999])
 def test_a_send_comes_back_from_its_due_time_on(due_ms: int) -> None:
-    lineages = recorded(sent(1, 7, due_ms=due_ms))
+    lineages = record_all(sent_fields(1, 7, due_ms=due_ms))
     assert attempts(lineages.returned(7, due_ms, DAY_MS)) == 1
     assert lineages.returned(7, NOW_MS - 1, DAY_MS) is None
     assert lineages.returned(8, due_ms, DAY_MS) is None
 
 
 def test_a_send_is_not_looked_for_when_its_first_failure_is_too_long_ago() -> None:
-    lineages = recorded(sent(1, 7, first_ms=NOW_MS - 999))
+    lineages = record_all(sent_fields(1, 7, first_ms=NOW_MS - 999))
     assert attempts(lineages.returned(7, NOW_MS - 999 + DAY_MS, DAY_MS)) == 1
     assert lineages.returned(7, NOW_MS + 1_000 + DAY_MS, DAY_MS) is None
 
@@ -217,20 +217,20 @@ def test_a_send_is_not_looked_for_when_its_first_failure_is_too_long_ago() -> No
 @pytest.mark.parametrize("print_", [7, 8])
 def test_a_return_takes_the_send_that_it_came_from(matched: bool, print_: int) -> None:
     later_ms = NOW_MS + DAY_MS
-    lineages = recorded(sent(1, 7), sent(1, 7 if matched else print_, 2, later_ms, matched=matched))
+    lineages = record_all(sent_fields(1, 7), sent_fields(1, 7 if matched else print_, 2, later_ms, matched=matched))
     assert lineages.returned(7, NOW_MS, DAY_MS) is None
     assert attempts(lineages.returned(7 if matched else print_, later_ms, DAY_MS)) == 2
 
 
 @pytest.mark.parametrize("matched", [True, False])
 def test_a_letter_that_is_parked_leaves_nothing_outstanding_and_keeps_its_count(matched: bool) -> None:
-    lineages = recorded(sent(1, 7), sent(1, 7, 0, matched=matched))
+    lineages = record_all(sent_fields(1, 7), sent_fields(1, 7, 0, matched=matched))
     assert lineages.returned(7, NOW_MS, DAY_MS) is None
     assert lineages.sends(1) == KnownLineage(1, 1, NOW_MS, 0)
 
 
 def test_what_was_never_sent_is_not_remembered() -> None:
-    lineages = recorded(sent(1, 7, 0), sent(2, 8, 0, matched=True))
+    lineages = record_all(sent_fields(1, 7, 0), sent_fields(2, 8, 0, matched=True))
     assert (lineages.sends(1), lineages.sends(2), len(lineages)) == (None, None, 0)
 
 
@@ -238,18 +238,20 @@ def test_10000_equal_letters_are_new_until_they_are_due_and_return_at_the_same_a
     lineages, due_ms = OneTeam(30_000), NOW_MS + 10_000
     for first in range(0, 10_000, 500):
         assert lineages.returned(7, NOW_MS, DAY_MS) is None
-        lineages.apply_batch(pack(TEAM, [sent(n, 7, due_ms=due_ms) for n in range(first, first + 500)]))
+        lineages.apply_batch(pack(TEAM, [sent_fields(n, 7, due_ms=due_ms) for n in range(first, first + 500)]))
     for _ in range(20):
         found = [lineages.returned(7, due_ms, DAY_MS, skip) for skip in range(500)]
         assert {attempts(known) for known in found} == {1}
-        lineages.apply_batch(pack(TEAM, [sent(known.id, 7, 2, due_ms + 1_000, matched=True) for known in found if known]))
+        lineages.apply_batch(pack(TEAM, [sent_fields(known.id, 7, 2, due_ms + 1_000, matched=True) for known in found if known]))
     assert lineages.returned(7, due_ms, DAY_MS) is None
     assert attempts(lineages.returned(7, due_ms + 1_000, DAY_MS, skip=9_999)) == 2
     assert lineages.returned(7, due_ms + 1_000, DAY_MS, skip=10_000) is None
 
 
 def test_equal_letters_that_all_came_back_leave_nothing_outstanding() -> None:
-    lineages = recorded(sent(1, 7), sent(2, 7), sent(8, 7, 0, matched=True), sent(9, 7, 0, matched=True))
+    lineages = record_all(
+        sent_fields(1, 7), sent_fields(2, 7), sent_fields(8, 7, 0, matched=True), sent_fields(9, 7, 0, matched=True)
+    )
     assert lineages.returned(7, NOW_MS, DAY_MS) is None
 
 
@@ -259,7 +261,7 @@ def moves(*rows: LineageFields) -> bytes:
 
 
 def test_a_moved_send_comes_back_from_its_new_time_on_however_often_it_is_told() -> None:
-    lineages = recorded(sent(1, 7, due_ms=NOW_MS + DAY_MS))
+    lineages = record_all(sent_fields(1, 7, due_ms=NOW_MS + DAY_MS))
     for _ in range(2):
         lineages.apply_batch(moves(make_move_row(1, 7, NOW_MS, 1)))
         assert lineages.returned(7, NOW_MS - 1_000, DAY_MS) is None
@@ -267,7 +269,7 @@ def test_a_moved_send_comes_back_from_its_new_time_on_however_often_it_is_told()
 
 
 def test_what_is_told_of_a_former_send_of_another_or_of_none_moves_nothing() -> None:
-    lineages = recorded(sent(1, 7), sent(1, 7, 2, due_ms=NOW_MS + DAY_MS))
+    lineages = record_all(sent_fields(1, 7), sent_fields(1, 7, 2, due_ms=NOW_MS + DAY_MS))
     of = make_move_row
     for other in (of(1, 7, NOW_MS, 1), of(2, 7, NOW_MS, 2), of(1, 8, NOW_MS, 2), of(1, 7, None, 1)):
         lineages.apply_batch(moves(other))
@@ -276,7 +278,7 @@ def test_what_is_told_of_a_former_send_of_another_or_of_none_moves_nothing() -> 
 
 
 def test_a_send_that_is_parked_instead_is_not_counted_however_often_it_is_told() -> None:
-    lineages = recorded(sent(1, 7), sent(1, 7, 2))
+    lineages = record_all(sent_fields(1, 7), sent_fields(1, 7, 2))
     for _ in range(2):
         lineages.apply_batch(moves(make_move_row(1, 7, None, 2)))
     assert lineages.returned(7, NOW_MS, DAY_MS) is None
@@ -284,7 +286,7 @@ def test_a_send_that_is_parked_instead_is_not_counted_however_often_it_is_told()
 
 
 def test_of_equal_letters_of_which_one_is_moved_each_may_be_the_one() -> None:
-    lineages = recorded(*[sent(n, 7, due_ms=NOW_MS + DAY_MS) for n in (1, 2)])
+    lineages = record_all(*[sent_fields(n, 7, due_ms=NOW_MS + DAY_MS) for n in (1, 2)])
     of = make_move_row
     lineages.apply_batch(moves(of(1, 7, NOW_MS, 1), of(2, 7, NOW_MS + 2 * DAY_MS, 1), of(2, 7, None, 1)))
     assert attempts(lineages.returned(7, NOW_MS, DAY_MS)) == 1
@@ -324,13 +326,15 @@ def test_a_row_that_is_linked_again_does_not_hide_newer_ones_when_it_goes() -> N
 
 
 def test_a_parked_return_takes_the_send_that_was_due() -> None:
-    lineages = recorded(sent(1, 7, 3), sent(2, 7, 1, NOW_MS + DAY_MS), sent(1, 7, 0, NOW_MS, matched=True))
+    lineages = record_all(sent_fields(1, 7, 3), sent_fields(2, 7, 1, NOW_MS + DAY_MS), sent_fields(1, 7, 0, NOW_MS, matched=True))
     assert lineages.returned(7, NOW_MS, DAY_MS) is None
     assert attempts(lineages.returned(7, NOW_MS + DAY_MS, DAY_MS * 2)) == 1
 
 
 def test_what_two_workers_matched_to_one_send_counts_from_what_is_left() -> None:
-    lineages = recorded(sent(1, 7, 1), sent(2, 7, 4), sent(1, 7, 2, matched=True), sent(1, 7, 2, matched=True))
+    lineages = record_all(
+        sent_fields(1, 7, 1), sent_fields(2, 7, 4), sent_fields(1, 7, 2, matched=True), sent_fields(1, 7, 2, matched=True)
+    )
     levels = [attempts(lineages.returned(7, NOW_MS, DAY_MS, skip)) for skip in range(3)]
     assert levels == [3, 4, 0]
 
@@ -342,7 +346,7 @@ def test_what_two_workers_matched_to_one_send_counts_from_what_is_left() -> None
 def test_between_half_of_the_limit_and_all_of_it_is_remembered(limit: int) -> None:
     lineages = OneTeam(limit)
     for n in range(1, 4 * limit):
-        lineages.apply_batch(pack(TEAM, [sent(n, n)]))
+        lineages.apply_batch(pack(TEAM, [sent_fields(n, n)]))
         assert len(lineages) <= limit
         assert attempts(lineages.sends(max(1, n - limit + 1))) == 1
         assert lineages.sends(n - limit) is None
@@ -352,7 +356,7 @@ def test_between_half_of_the_limit_and_all_of_it_is_remembered(limit: int) -> No
 def test_a_lineage_that_something_is_sent_for_is_kept() -> None:
     lineages = OneTeam(10)
     for n in range(1, 1_000):
-        lineages.apply_batch(pack(TEAM, [sent(n, n), *([sent(1, 1, n // 5 + 1)] if n % 5 == 0 else [])]))
+        lineages.apply_batch(pack(TEAM, [sent_fields(n, n), *([sent_fields(1, 1, n // 5 + 1)] if n % 5 == 0 else [])]))
         assert attempts(lineages.sends(1)) == n // 5 + 1
     assert attempts(lineages.returned(1, NOW_MS, DAY_MS)) == 200
 
@@ -360,7 +364,7 @@ def test_a_lineage_that_something_is_sent_for_is_kept() -> None:
 def test_memory_stays_below_80_bytes_a_lineage() -> None:
     lineages, draw = OneTeam(5_000), random.Random(1).getrandbits
     for _ in range(8):
-        lineages.apply_batch(pack(TEAM, [sent(draw(64), draw(64)) for _ in range(1_250)]))
+        lineages.apply_batch(pack(TEAM, [sent_fields(draw(64), draw(64)) for _ in range(1_250)]))
     assert len(lineages) == 5_000
     assert lineages.bytes_used() / len(lineages) < 80
 
@@ -378,7 +382,7 @@ def test_chosen_ids_do_not_share_a_chain() -> None:
 def test_levels_are_bounded_and_the_oldest_fingerprints_go() -> None:
     lineages = OneTeam(100)
     for n in range(1, 100):
-        lineages.apply_batch(pack(TEAM, [sent(2 * n, n), sent(2 * n + 1, n, 2)]))
+        lineages.apply_batch(pack(TEAM, [sent_fields(2 * n, n), sent_fields(2 * n + 1, n, 2)]))
         assert lineages.find_team(TEAM).level_count <= 64
     assert [n for n in range(1, 100) if lineages.returned(n, NOW_MS, DAY_MS, skip=1)] == list(range(68, 100))
 
@@ -526,7 +530,7 @@ def few(draw: random.Random) -> LineageFields:
     lineage, print_, attempt, due_s, first_s = (draw.randint(*each) for each in ((1, 6), (1, 4), (0, 4), (1, 9), (0, 9)))
     if draw.random() < 0.2:
         return make_move_row(lineage, print_, draw.choice((None, due_s * 1_000)), max(1, attempt))
-    return sent(lineage, print_, attempt, due_s * 1_000, first_s * 1_000, draw.random() < 0.5)
+    return sent_fields(lineage, print_, attempt, due_s * 1_000, first_s * 1_000, draw.random() < 0.5)
 
 
 @settings(max_examples=15 * settings.default.max_examples)
@@ -585,9 +589,9 @@ class Loop:
             attempt = max(attempts(known), letter.attempt) + 1
             if attempt > self.max:
                 self.parked += 1
-                rows.append(sent(lineage, letter.print_, 0, self.now_ms, matched=returned is not None))
+                rows.append(sent_fields(lineage, letter.print_, 0, self.now_ms, matched=returned is not None))
                 continue
-            rows.append(sent(lineage, letter.print_, attempt, self.now_ms + 1_000, NOW_MS, returned is not None))
+            rows.append(sent_fields(lineage, letter.print_, attempt, self.now_ms + 1_000, NOW_MS, returned is not None))
             out.append(letter._replace(lineage=lineage, attempt=attempt))
         self.lineages.apply_batch(pack(TEAM, rows))
         self.sends += len(out)
@@ -610,7 +614,7 @@ class Loop:
 LETTERS = st.lists(st.integers(1, 4), min_size=1, max_size=12)
 
 
-def fresh(prints: list[int]) -> list[Letter]:
+def make_fresh_letters(prints: list[int]) -> list[Letter]:
     return [Letter(print_, 1_000 + n, None, 0) for n, print_ in enumerate(prints)]
 
 
@@ -620,7 +624,7 @@ def test_letters_whose_headers_are_stripped_are_sent_so_often_and_then_parked(
     prints: list[int], draw: random.Random, attempts_max: int, batch_max: int
 ) -> None:
     loop = Loop(attempts_max)
-    loop.run(fresh(prints), draw, batch_max, stripped=1.0)
+    loop.run(make_fresh_letters(prints), draw, batch_max, stripped=1.0)
     assert loop.parked == len(prints)
     assert loop.sends <= len(prints) * attempts_max
 
@@ -631,7 +635,7 @@ def test_some_headers_stripped_and_all_attempts_forged_it_is_no_more(
     prints: list[int], draw: random.Random, attempts_max: int, stripped: float
 ) -> None:
     loop = Loop(attempts_max)
-    loop.run(fresh(prints), draw, 1, stripped=stripped)
+    loop.run(make_fresh_letters(prints), draw, 1, stripped=stripped)
     assert loop.parked == len(prints)
     assert loop.sends <= len(prints) * attempts_max
 
@@ -642,12 +646,12 @@ def test_equal_letters_with_and_without_headers_in_one_batch_may_be_sent_once_mo
     prints: list[int], draw: random.Random, attempts_max: int, batch_max: int
 ) -> None:
     loop = Loop(attempts_max)
-    loop.run(fresh(prints), draw, batch_max, stripped=0.5)
+    loop.run(make_fresh_letters(prints), draw, batch_max, stripped=0.5)
     assert loop.sends <= len(prints) * (attempts_max + 1)
 
 
 def test_different_letters_are_sent_exactly_as_often_as_the_policy_says() -> None:
     for stripped in (0.0, 0.5, 1.0):
         loop = Loop(4)
-        loop.run(fresh(list(range(50))), random.Random(1), 20, stripped=stripped)
+        loop.run(make_fresh_letters(list(range(50))), random.Random(1), 20, stripped=stripped)
         assert (loop.sends, loop.parked) == (200, 50)

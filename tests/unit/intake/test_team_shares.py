@@ -17,13 +17,13 @@ DAY_MS = 86_400_000
 TEAM, OTHERS = "payments", "shop"
 
 
-def sent(lineage: int, print_: int, attempt: int = 1) -> LineageFields:
+def sent_fields(lineage: int, print_: int, attempt: int = 1) -> LineageFields:
     return build_fields(lineage, print_, NOW_MS, NOW_MS, attempt)
 
 
 def flood(team: str, first: int, count: int) -> bytes:
     """A record of so many letters that failed for the first time."""
-    return pack(team, [sent(n, n) for n in range(first, first + count)])
+    return pack(team, [sent_fields(n, n) for n in range(first, first + count)])
 
 
 def known_of(lineages: RecentLineages, team: str, among: range) -> list[int]:
@@ -36,7 +36,7 @@ def known_of(lineages: RecentLineages, team: str, among: range) -> list[int]:
 
 def test_what_is_recorded_of_one_team_is_nothing_of_another_s() -> None:
     lineages = RecentLineages(100)
-    lineages.apply_batch(pack(OTHERS, [sent(1, 7), sent(1, 7, 2)]))
+    lineages.apply_batch(pack(OTHERS, [sent_fields(1, 7), sent_fields(1, 7, 2)]))
     of_team = lineages.find_team(TEAM)
     assert (of_team.sends(1), of_team.find_returned(7, NOW_MS, DAY_MS), of_team.list_known([7])) == (None, None, [])
     assert not of_team.is_out(7, 2, NOW_MS)
@@ -104,9 +104,9 @@ def test_memory_is_given_back_by_a_team_that_gives_way() -> None:
 
 def test_sends_of_equal_letters_of_one_team_are_not_forgotten_for_another_s() -> None:
     lineages = RecentLineages(100)
-    lineages.apply_batch(pack(TEAM, [sent(1, 7), sent(2, 7, 2)]))
+    lineages.apply_batch(pack(TEAM, [sent_fields(1, 7), sent_fields(2, 7, 2)]))
     for n in range(10, 1_000):
-        lineages.apply_batch(pack(OTHERS, [sent(2 * n, n), sent(2 * n + 1, n, 2)]))
+        lineages.apply_batch(pack(OTHERS, [sent_fields(2 * n, n), sent_fields(2 * n + 1, n, 2)]))
     found = [lineages.find_team(TEAM).find_returned(7, NOW_MS, DAY_MS, skip) for skip in range(2)]
     assert [known.attempts for known in found if known] == [1, 2]
     assert sum(lineages.find_team(team).level_count for team in (TEAM, OTHERS)) <= 64

@@ -16,16 +16,16 @@ def test_lost_connections_are_told_now_and_then_and_everything_else_at_once(monk
     sparing, clock = RepeatedLineFilter(client_config._find_kind), [100.0]
     monkeypatch.setattr(repeated_lines, "monotonic_s", lambda: clock[0])
 
-    def said(text: str, client: str = "consumer-1") -> bool:
+    def passes_filter(text: str, client: str = "consumer-1") -> bool:
         return sparing.filter(logging.LogRecord("clients", logging.ERROR, "", 0, text, (client,), None))
 
     told = []
     for clock[0] in (100.0, 105.0, 159.9, 160.1, 165.0):
-        told.append(said("FAIL [%s] [thrd:one:9092/1]: refused", client=f"producer-{clock[0]}"))
-        assert said("FATAL [%s] [thrd:main]: fenced")
+        told.append(passes_filter("FAIL [%s] [thrd:one:9092/1]: refused", client=f"producer-{clock[0]}"))
+        assert passes_filter("FATAL [%s] [thrd:main]: fenced")
     assert told == [True, False, False, True, False]
-    assert said("FAIL [%s] [thrd:two:9092/2]: refused")
-    assert said("TXNERR [%s] [thrd:one:9092/1]: refused")
+    assert passes_filter("FAIL [%s] [thrd:two:9092/2]: refused")
+    assert passes_filter("TXNERR [%s] [thrd:one:9092/1]: refused")
 
 
 def test_who_follows_the_changelog_begins_at_its_beginning_whatever_the_operator_prefers() -> None:

@@ -67,7 +67,7 @@ class Producer:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Producer]:
+def clients(monkeypatch: pytest.MonkeyPatch) -> list[Producer]:
     """The producers that were opened, the newest last."""
     producers = list[Producer]()
     monkeypatch.setattr(client_config, "make_producer", lambda config: producers.append(Producer(config)) or producers[-1])
@@ -76,10 +76,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Producer]:
 
 
 @pytest.fixture
-def records(made: list[Producer]) -> Any:
+def records(clients: list[Producer]) -> Any:
     records = Records({})
     yield records
-    made[-1].end()
+    clients[-1].end()
     records.close()
 
 
@@ -92,13 +92,15 @@ async def writing(records: Records, made: list[Producer], count: int) -> list[as
     return tasks
 
 
-def test_each_request_is_told_of_its_own_record_and_a_loop_is_woken_once_for_all(records: Records, made: list[Producer]) -> None:
+def test_each_request_is_told_of_its_own_record_and_a_loop_is_woken_once_for_all(
+    records: Records, clients: list[Producer]
+) -> None:
     async def run() -> tuple[list[Any], int]:
         loop, woken = asyncio.get_running_loop(), list[object]()
         wake = loop.call_soon_threadsafe
         loop.call_soon_threadsafe = lambda *told: (woken.append(told), wake(*told))[1]  # type: ignore[method-assign, assignment]
-        tasks = await writing(records, made, 100)
-        made[-1].end()
+        tasks = await writing(records, clients, 100)
+        clients[-1].end()
         return await asyncio.gather(*tasks), len(woken)
 
     offsets, woken = asyncio.run(run())
@@ -106,85 +108,85 @@ def test_each_request_is_told_of_its_own_record_and_a_loop_is_woken_once_for_all
     assert woken == 1
 
 
-def test_a_record_that_is_refused_fails_its_own_request_alone(records: Records, made: list[Producer]) -> None:
+def test_a_record_that_is_refused_fails_its_own_request_alone(records: Records, clients: list[Producer]) -> None:
     async def run() -> list[Any]:
-        tasks = await writing(records, made, 5)
-        made[-1].end(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), key=b"3")
-        made[-1].end()
+        tasks = await writing(records, clients, 5)
+        clients[-1].end(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), key=b"3")
+        clients[-1].end()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     told = asyncio.run(run())
     assert [type(each) for each in told] == [int, int, int, RecordUnwritten, int]
 
 
-def test_a_client_that_is_gone_takes_nothing_from_the_others(records: Records, made: list[Producer]) -> None:
+def test_a_client_that_is_gone_takes_nothing_from_the_others(records: Records, clients: list[Producer]) -> None:
     async def run() -> list[Any]:
-        tasks = await writing(records, made, 3)
+        tasks = await writing(records, clients, 3)
         tasks[1].cancel()
         await asyncio.sleep(0)
-        made[-1].end()
+        clients[-1].end()
         told = await asyncio.gather(*tasks, return_exceptions=True)
-        again = await writing(records, made, 1)
-        made[-1].end()
+        again = await writing(records, clients, 1)
+        clients[-1].end()
         return [*told, await again[0]]
 
     told = asyncio.run(run())
     assert [type(each) for each in told] == [int, asyncio.CancelledError, int, int]
 
 
-def test_a_thread_that_gave_up_waiting_takes_nothing_from_the_others(records: Records, made: list[Producer]) -> None:
+def test_a_thread_that_gave_up_waiting_takes_nothing_from_the_others(records: Records, clients: list[Producer]) -> None:
     first, second = (records.write("t", 0, key, b"v") for key in (b"1", b"2"))
     assert not first.cancel()
-    made[-1].end()
+    clients[-1].end()
     assert (first.result(30), second.result(30)) == (0, 1)
 
 
-def test_a_loop_that_is_closed_does_not_end_the_thread_that_tells_others(records: Records, made: list[Producer]) -> None:
+def test_a_loop_that_is_closed_does_not_end_the_thread_that_tells_others(records: Records, clients: list[Producer]) -> None:
     async def leave() -> None:
-        await writing(records, made, 1)
+        await writing(records, clients, 1)
 
     asyncio.run(leave())
-    made[-1].end()
+    clients[-1].end()
     last = records.write("t", 0, b"k", b"v")
-    made[-1].end()
+    clients[-1].end()
     assert last.result(30) == 0
 
 
 def test_an_error_that_ends_the_producer_fails_what_is_under_way_and_another_is_opened(
-    records: Records, made: list[Producer]
+    records: Records, clients: list[Producer]
 ) -> None:
     async def run() -> list[Any]:
-        tasks = await writing(records, made, 3)
-        made[0].fail_for_good()
+        tasks = await writing(records, clients, 3)
+        clients[0].fail_for_good()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     told = asyncio.run(run())
     assert {type(each) for each in told} == {RecordUnwritten}
     assert {str(each) for each in told} == {"the producer ended: out of order"}
-    await_that("another is opened", lambda: len(made) == 2)
-    assert made[0].purged
+    await_that("another is opened", lambda: len(clients) == 2)
+    assert clients[0].purged
     done = records.write("t", 0, b"k", b"v")
-    await_that("it is written by that", lambda: made[1].under_way)
-    made[1].end()
+    await_that("it is written by that", lambda: clients[1].under_way)
+    clients[1].end()
     assert done.result(30) == 0
 
 
 def test_what_is_asked_for_before_another_is_opened_fails_at_once(
-    made: list[Producer], monkeypatch: pytest.MonkeyPatch
+    clients: list[Producer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record_producer, "_REOPEN_S", 3_600.0)
     records = Records({})
-    made[0].fail_for_good()
+    clients[0].fail_for_good()
     await_that("it is known", lambda: records.write("t", 0, b"k", b"v").exception(30) is not None)
     with pytest.raises(RecordUnwritten, match="out of order"):
         asyncio.run(records.write_record("t", 0, b"k", b"v"))
     records.close()
-    assert len(made) == 1
+    assert len(clients) == 1
 
 
-def test_an_error_that_the_client_mends_by_itself_ends_nothing(records: Records, made: list[Producer]) -> None:
+def test_an_error_that_the_client_mends_by_itself_ends_nothing(records: Records, clients: list[Producer]) -> None:
     done = records.write("t", 0, b"k", b"v")
-    made[0].told.append(lambda: made[0].on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN)))
-    made[0].end()
+    clients[0].told.append(lambda: clients[0].on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN)))
+    clients[0].end()
     assert done.result(30) == 0
-    assert len(made) == 1
+    assert len(clients) == 1

@@ -50,7 +50,7 @@ class Worker:
     def commits(self, key: bytes, target: str = "") -> None:
         with self.producers.borrow_producer() as producer:
             assert producer is not None
-            put(producer, key, target)
+            put_entry(producer, key, target)
             producer.commit()
 
 
@@ -86,14 +86,14 @@ class Stepped(MemoryTransactionalProducer):
         super().commit()
 
 
-def put(producer: TransactionalProducer, key: bytes, target: str = "") -> None:
+def put_entry(producer: TransactionalProducer, key: bytes, target: str = "") -> None:
     producer.begin()
     producer.write(CHANGELOG, 0, [{"key": key, "value": None}])
     if target:
         producer.publish([Entry(target, key, b"v", [], None, "")], 1)
 
 
-def seen(log: MemoryLog) -> list[bytes | None]:
+def read_keys(log: MemoryLog) -> list[bytes | None]:
     return [record.key() for record in log.read(CHANGELOG)]
 
 
@@ -123,13 +123,13 @@ def test_the_producer_that_compresses_proves_whose_the_shards_are_as_well(worker
         worker.log.bytes_max[TARGET] = 500
         compressing = producer.open_compressing()
         assert producer.open_compressing() is compressing
-        put(compressing, b"a")
+        put_entry(compressing, b"a")
         compressing.publish([Entry(TARGET, b"a", b"x" * 5_000, [], None, "")], 1)
         worker.group.expire("w")
         with pytest.raises(TransactionAborted):
             compressing.commit()
     assert worker.steps == ["arrived", "proof"]
-    assert (seen(worker.log), worker.log.read(TARGET)) == ([], [])
+    assert (read_keys(worker.log), worker.log.read(TARGET)) == ([], [])
 
 
 def test_what_touches_no_shard_needs_no_proof(worker: Worker) -> None:
@@ -145,7 +145,7 @@ def test_a_worker_whose_membership_is_over_commits_nothing(worker: Worker) -> No
     worker.group.expire("w")
     with pytest.raises(TransactionAborted):
         worker.commits(b"zombie", TARGET)
-    assert (seen(worker.log), worker.log.read(TARGET)) == ([], [])
+    assert (read_keys(worker.log), worker.log.read(TARGET)) == ([], [])
 
 
 def test_a_shard_that_was_given_up_undoes_the_transaction_and_the_producer_goes_on(worker: Worker) -> None:
@@ -154,27 +154,27 @@ def test_a_shard_that_was_given_up_undoes_the_transaction_and_the_producer_goes_
         worker.commits(b"a")
     worker.given_up = False
     worker.commits(b"b")
-    assert seen(worker.log) == [b"b"]
+    assert read_keys(worker.log) == [b"b"]
 
 
 def test_two_may_be_in_use_at_a_time(worker: Worker) -> None:
     with worker.producers.borrow_producer() as first, worker.producers.borrow_producer() as second:
         assert first is not None is not second is not first
         for producer, key in ((first, b"a"), (second, b"b")):
-            put(producer, key)
+            put_entry(producer, key)
         with worker.producers.borrow_producer() as third:
             assert third is None
         assert worker.producers.trouble() == ""
         second.commit()
         first.commit()
-    assert seen(worker.log) == [b"a", b"b"]
+    assert read_keys(worker.log) == [b"a", b"b"]
 
 
 def left_without_a_leader(worker: Worker, key: bytes) -> None:
     """Commit what has touched the target, whose leader goes away before it is told of that."""
     with worker.producers.borrow_producer() as producer:
         assert producer is not None
-        put(producer, key, TARGET)
+        put_entry(producer, key, TARGET)
         worker.log.leaderless.add(TARGET)
         producer.commit()
 
@@ -185,7 +185,7 @@ def test_the_other_one_goes_on_while_a_target_without_a_leader_keeps_a_transacti
         worker.commits(b"b")
     worker.commits(b"b")
     worker.commits(b"c")
-    assert (seen(worker.log), worker.log.read(TARGET)) == ([b"a", b"b", b"c"], [])
+    assert (read_keys(worker.log), worker.log.read(TARGET)) == ([b"a", b"b", b"c"], [])
     worker.log.leaderless.clear()
     worker.log.complete_transaction(NAMES[0])
     assert [record.key() for record in worker.log.read(TARGET)] == [b"a"]
@@ -196,7 +196,7 @@ def test_the_other_one_goes_on_while_what_was_undone_cannot_be_ended(worker: Wor
     with pytest.raises(TransactionAborted, match="another producer goes on"):
         worker.commits(b"a")
     worker.commits(b"a")
-    assert seen(worker.log) == [b"a"]
+    assert read_keys(worker.log) == [b"a"]
 
 
 def test_where_there_is_no_other_nothing_goes_on_before_that_is_ended(log: MemoryLog) -> None:
@@ -215,14 +215,14 @@ def test_one_that_was_stuck_is_used_again_once_it_is_free(worker: Worker, monkey
     worker.log.leaderless.clear()
     with worker.producers.borrow_producer() as first, worker.producers.borrow_producer() as second:
         assert None not in (first, second)
-    assert seen(worker.log) == [b"a", b"b"]
+    assert read_keys(worker.log) == [b"a", b"b"]
 
 
 def test_slow_brokers_are_waited_for_where_there_is_no_other(log: MemoryLog) -> None:
     worker = Worker(log, names=NAMES[:1])
     worker.silent = 3
     worker.commits(b"a")
-    assert (seen(log), worker.steps) == ([b"a"], ["arrived"] * 4 + ["proof", "commit"])
+    assert (read_keys(log), worker.steps) == ([b"a"], ["arrived"] * 4 + ["proof", "commit"])
 
 
 @pytest.mark.parametrize("fault", [Fault.DOUBT_COMMITTED, Fault.DOUBT_OPEN, Fault.DOUBT_LATE])
@@ -232,7 +232,7 @@ def test_after_a_commit_in_doubt_a_new_producer_has_the_brokers_decide(log: Memo
     with pytest.raises(CommitInDoubt):
         worker.commits(b"a")
     worker.commits(b"b")
-    assert seen(log) == ([b"b"] if fault is Fault.DOUBT_OPEN else [b"a", b"b"])
+    assert read_keys(log) == ([b"b"] if fault is Fault.DOUBT_OPEN else [b"a", b"b"])
 
 
 def test_a_worker_fences_its_own_past_and_what_is_fenced_does_not_fence_back_at_once(log: MemoryLog) -> None:
@@ -244,13 +244,13 @@ def test_a_worker_fences_its_own_past_and_what_is_fenced_does_not_fence_back_at_
         assert producer is None
     assert former.producers.trouble() != ""
     present.commits(b"a")
-    assert seen(log) == [b"a"]
+    assert read_keys(log) == [b"a"]
 
 
 def test_a_worker_starts_though_one_of_its_last_transactions_has_not_ended(log: MemoryLog) -> None:
     left_without_a_leader(Worker(log), b"a")
     Worker(log).commits(b"b")
-    assert seen(log) == [b"a", b"b"]
+    assert read_keys(log) == [b"a", b"b"]
 
 
 def test_a_worker_does_not_start_before_one_of_its_last_transactions_has_ended(log: MemoryLog) -> None:
@@ -259,4 +259,4 @@ def test_a_worker_does_not_start_before_one_of_its_last_transactions_has_ended(l
         Worker(log, names=NAMES[:1])
     log.leaderless.clear()
     Worker(log, names=NAMES[:1]).commits(b"b")
-    assert seen(log) == [b"a", b"b"]
+    assert read_keys(log) == [b"a", b"b"]

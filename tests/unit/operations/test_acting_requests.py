@@ -56,7 +56,9 @@ def letter(
     return key, envelopes.encode(Entry("orders.retry", b"k%d" % n, value, headers, NOW_MS, "shop", NOW_MS))
 
 
-def chosen(monkeypatch: pytest.MonkeyPatch, tables: list[list[tuple[bytes, bytes]]], words: str, asked: Action = ASKED) -> Chosen:
+def choose_rows(
+    monkeypatch: pytest.MonkeyPatch, tables: list[list[tuple[bytes, bytes]]], words: str, asked: Action = ASKED
+) -> Chosen:
     def load_shard_tables(_: Settings) -> Iterator[tuple[int, MemoryTable]]:
         for number, rows in enumerate(tables):
             table = MemoryTable()
@@ -77,7 +79,7 @@ def test_those_that_are_meant_are_chosen_by_shard_and_others_are_refused_by_reas
     named = entry_keys.build_named_key(NOW_MS, bytes(16), 1, entry_keys.build_key_stem("schedules", 0), 1, lane)
     task = envelopes.encode(envelopes.Named("out", b"t", b"v", [], NOW_MS, "tasks"))
     rows = [letter(n) for n in range(30)]
-    found = chosen(monkeypatch, [[*rows[:10], (named, task)], [], [*rows[10:], letter(99, reason=b"rule")]], "-key:k3")
+    found = choose_rows(monkeypatch, [[*rows[:10], (named, task)], [], [*rows[10:], letter(99, reason=b"rule")]], "-key:k3")
     assert found.keys == [sorted(k for k, _ in [*rows[:3], *rows[4:10]]), [], sorted(k for k, _ in rows[10:])]
     assert found.count == 29
     assert dict(found.refused) == {"named": 1, "parks": 1}
@@ -90,16 +92,16 @@ def test_those_that_are_meant_are_chosen_by_shard_and_others_are_refused_by_reas
 
 def test_a_redirect_that_no_policy_allows_has_no_members(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = msgspec.structs.replace(ASKED, kind="redirect", target="elsewhere")
-    found = chosen(monkeypatch, [[letter(1), letter(2)]], "team:shop", asked)
+    found = choose_rows(monkeypatch, [[letter(1), letter(2)]], "team:shop", asked)
     assert (found.count, dict(found.refused)) == (0, {"not_allowed": 2})
     allowed = msgspec.structs.replace(asked, target="orders.retry")
-    assert chosen(monkeypatch, [[letter(1), letter(2)]], "team:shop", allowed).count == 2
+    assert choose_rows(monkeypatch, [[letter(1), letter(2)]], "team:shop", allowed).count == 2
 
 
 def test_more_letters_than_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "MEMBERS_MAX", 2)
     with pytest.raises(ActionRefused, match="more than 2 letters"):
-        chosen(monkeypatch, [[letter(n) for n in range(3)]], "team:shop")
+        choose_rows(monkeypatch, [[letter(n) for n in range(3)]], "team:shop")
 
 
 def test_when_letters_are_due() -> None:
@@ -200,11 +202,11 @@ class Shards:
         writer.open()
         commit = writer.commit
 
-        def counted() -> None:
+        def note_writing() -> None:
             commit()
             self.transactions.append(len(self.log.read("changelog")))
 
-        writer.commit = counted  # type: ignore[method-assign]
+        writer.commit = note_writing  # type: ignore[method-assign]
         yield writer
 
     def ask_by(self, writer: Any, key: bytes, value: bytes | None) -> None:
@@ -330,7 +332,7 @@ def test_members_of_a_group_tell_what_they_read() -> None:
     assert len(name) - len("worker-a.b_c") < 149, "an instance has up to 100 characters, and brokers take 249"
 
 
-def ramped(step: Step, *tallies: Tally) -> overview.ActionOverview:
+def ramped_overview(step: Step, *tallies: Tally) -> overview.ActionOverview:
     head = Action("retry", "ann", NOW_MS, [1, 1], 8, ramp=Ramp(0.9, [1, 2, 5], 1, 2))
     states = {n: ActionState(b"12345678", head, None, None, tally, None, step) for n, tally in enumerate(tallies)}
     return overview._overview(states)
@@ -338,7 +340,9 @@ def ramped(step: Step, *tallies: Tally) -> overview.ActionOverview:
 
 def test_steps_of_a_ramp_are_told_over_all_shards() -> None:
     first = Tally(1, 2, steps=[StepTally(1, 1, 1), StepTally(1, 1, 1)])
-    about = ramped(Step(1, held_ms=9, silent=["orders.retry"]), first, Tally(1, 1, steps=[StepTally(), StepTally(1, 1, 0)]))
+    about = ramped_overview(
+        Step(1, held_ms=9, silent=["orders.retry"]), first, Tally(1, 1, steps=[StepTally(), StepTally(1, 1, 0)])
+    )
     about = about._replace(steps=[each._replace(failed=failed) for each, failed in zip(about.steps, (0, 2, 0), strict=True)])
     told = ramp_object(about)
     assert told is not None
@@ -351,6 +355,6 @@ def test_steps_of_a_ramp_are_told_over_all_shards() -> None:
 
 def test_a_ramp_is_done_when_its_last_step_is_judged() -> None:
     done = Tally(1, 8, steps=[StepTally(1, 1, 1), StepTally(2, 2, 2), StepTally(5, 5, 5)])
-    assert (ramped(Step(2), done, done).status, ramped(Step(2), done, done).left) == ("running", [0])
-    assert (ramped(Step(3), done, done).status, ramped(Step(3), done, done).left) == ("done", [])
-    assert ramp_object(ramped(Step(3), done)._replace(action=ASKED)) is None
+    assert (ramped_overview(Step(2), done, done).status, ramped_overview(Step(2), done, done).left) == ("running", [0])
+    assert (ramped_overview(Step(3), done, done).status, ramped_overview(Step(3), done, done).left) == ("done", [])
+    assert ramp_object(ramped_overview(Step(3), done)._replace(action=ASKED)) is None

@@ -86,7 +86,7 @@ def test_the_action_does_not_name_the_key_and_neither_may_its_reason() -> None:
         Erasing(KEY).request("ann", "person-17 wrote", "digest")
 
 
-def told(
+def list_remnants(
     monkeypatch: pytest.MonkeyPatch, erasing: Erasing, config: dict[str, dict[str, str]] | None = None,
     standing: list[dict[bytes, bytes]] | None = None, audited: list[AuditRecord] | None = None,
 ) -> list[Remnant]:  # fmt: skip
@@ -100,11 +100,11 @@ def told(
 
 
 def test_what_was_there_stays_until_compaction_and_hashes_until_their_retention(monkeypatch: pytest.MonkeyPatch) -> None:
-    changelog, lineage = told(monkeypatch, Erasing(KEY))
+    changelog, lineage = list_remnants(monkeypatch, Erasing(KEY))
     assert (changelog.where, changelog.until_ms) == ("app-changelog", NOW_MS + DAY_MS)
     assert (lineage.where, lineage.until_ms) == ("app-lineage", NOW_MS + 30 * DAY_MS)
     never = {OWN.changelog: {"max.compaction.lag.ms": "9223372036854775807"}}
-    [unbounded, _] = told(monkeypatch, Erasing(KEY), never)
+    [unbounded, _] = list_remnants(monkeypatch, Erasing(KEY), never)
     assert ("max.compaction.lag.ms" in unbounded.what, unbounded.until_ms) == (True, None)
 
 
@@ -123,7 +123,7 @@ def test_records_that_rest_are_told_with_their_newest_and_its_end(
     erasing = Erasing(KEY)
     for n in range(2):
         erasing.matches(rests(n, NOW_MS - n))
-    first = told(monkeypatch, erasing, {"app-parked": config})[0]
+    first = list_remnants(monkeypatch, erasing, {"app-parked": config})[0]
     assert (first.where, first.newest_ms, first.until_ms) == ("app-parked/1", NOW_MS, until_ms)
     assert words in first.what
     wants_null = [("app-parked", 1)] if "compact" in config["cleanup.policy"] else []
@@ -132,7 +132,7 @@ def test_records_that_rest_are_told_with_their_newest_and_its_end(
 
 def test_a_configuration_that_may_not_be_seen_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RightMissing):
-        told(monkeypatch, Erasing(KEY), {OWN.audit: {}})
+        list_remnants(monkeypatch, Erasing(KEY), {OWN.audit: {}})
 
 
 def test_actions_and_edits_and_audits_that_name_it_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_actions_and_edits_and_audits_that_name_it_are_told(monkeypatch: pytest.
     slices = {action_records.build_slice_key(ACTION, 0, n): action_records.encode_slice([each], NOW_MS) for n, each in edits}
     told_ = AuditRecord("0a", "park", "ann", NOW_MS - 7, 0, [], "person-17 asked")
     silent = AuditRecord("0b", "park", "ann", NOW_MS, 0, [], "mended")
-    _, _, *rest = told(monkeypatch, Erasing(KEY), standing=[heads | slices, heads], audited=[told_, silent])
+    _, _, *rest = list_remnants(monkeypatch, Erasing(KEY), standing=[heads | slices, heads], audited=[told_, silent])
     assert [(each.where, each.until_ms) for each in rest] == [
         (f"action {ACTION.hex()}", None),
         (f"action {'00' * 8}", NOW_MS + ENDED_MS),

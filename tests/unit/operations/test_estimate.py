@@ -25,7 +25,7 @@ targets: {loans.retry: {rate: 5/s}}
 """)
 
 
-def found(count: int, team: str = "shop", target: str = "orders.retry", kind: str = "retry", **more: Any) -> Preview:
+def preview_of(count: int, team: str = "shop", target: str = "orders.retry", kind: str = "retry", **more: Any) -> Preview:
     chosen = Chosen(NOW_MS)
     chosen.keys = [[b"k"] * count, []]
     chosen.groups["team"][team], chosen.targets[target] = count, count
@@ -36,19 +36,22 @@ def found(count: int, team: str = "shop", target: str = "orders.retry", kind: st
 @pytest.mark.parametrize(
     ("preview", "told"),
     [
-        (found(10), Estimate(36_000, "team shop may have 1000/h")),
-        (found(100, "bank", "loans.retry"), Estimate(20_000, "target loans.retry may have 5/s")),
-        (found(100, "bank", "elsewhere", "redirect", to="loans.retry"), Estimate(20_000, "target loans.retry may have 5/s")),
+        (preview_of(10), Estimate(36_000, "team shop may have 1000/h")),
+        (preview_of(100, "bank", "loans.retry"), Estimate(20_000, "target loans.retry may have 5/s")),
+        (preview_of(100, "bank", "elsewhere", "redirect", to="loans.retry"), Estimate(20_000, "target loans.retry may have 5/s")),
         # Nothing is sent of what is parked.
-        (found(6_000, kind="park"), Estimate(1_000, "workers act on some 3,000 letters/s in each shard")),
-        (found(6_000, "x", "y", due=DueTimes(at_ms=NOW_MS + 60_000)), Estimate(61_000, "they are due at a later time")),
-        (found(6_000, "x", "y", due=DueTimes(spread_ms=60_000)), Estimate(61_000, "they are spread or postponed")),
-        (found(3, "x", "y", ramp=Ramp(0.9, [1, 2], 10_000, 120_000)), Estimate(20_000, "2 steps are judged after 10 s each")),
+        (preview_of(6_000, kind="park"), Estimate(1_000, "workers act on some 3,000 letters/s in each shard")),
+        (preview_of(6_000, "x", "y", due=DueTimes(at_ms=NOW_MS + 60_000)), Estimate(61_000, "they are due at a later time")),
+        (preview_of(6_000, "x", "y", due=DueTimes(spread_ms=60_000)), Estimate(61_000, "they are spread or postponed")),
         (
-            found(3, "x", "y", ramp=Ramp(0.9, [1, 2], 10_000, 120_000), silent=["y"]),
+            preview_of(3, "x", "y", ramp=Ramp(0.9, [1, 2], 10_000, 120_000)),
+            Estimate(20_000, "2 steps are judged after 10 s each"),
+        ),
+        (
+            preview_of(3, "x", "y", ramp=Ramp(0.9, [1, 2], 10_000, 120_000), silent=["y"]),
             Estimate(240_000, "2 steps are judged after 120 s each"),
         ),
-        (found(0, "x", "y"), Estimate(0, "workers act on some 3,000 letters/s in each shard")),
+        (preview_of(0, "x", "y"), Estimate(0, "workers act on some 3,000 letters/s in each shard")),
     ],
 )  # fmt: skip
 def test_it_takes_at_least(preview: Preview, told: Estimate) -> None:

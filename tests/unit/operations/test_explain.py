@@ -84,7 +84,9 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
     made.close()
 
 
-def put(table: Table, due_ms: int, topic: str, partition: int, offset: int, key: bytes | None = None, target: str = "r") -> bytes:
+def put_entry(
+    table: Table, due_ms: int, topic: str, partition: int, offset: int, key: bytes | None = None, target: str = "r"
+) -> bytes:
     stem = entry_keys.build_key_stem(topic, partition)
     if key is not None:
         stem = entry_keys.hash_record_key("team", topic, key) + stem
@@ -96,7 +98,7 @@ def put(table: Table, due_ms: int, topic: str, partition: int, offset: int, key:
 
 def test_an_entry_is_found_by_its_letter_in_any_lane(table: Table) -> None:
     keys = {
-        (topic, partition, offset): put(table, offset * 7 % 5, topic, partition, offset, target=target)
+        (topic, partition, offset): put_entry(table, offset * 7 % 5, topic, partition, offset, target=target)
         for topic, target in (("a", "r"), ("ab", "r"), ("b", "s"))
         for partition in (0, 1)
         for offset in (0, 1, 256)
@@ -109,9 +111,9 @@ def test_an_entry_is_found_by_its_letter_in_any_lane(table: Table) -> None:
 
 
 def test_an_entry_behind_another_is_found_with_what_it_waits_for(table: Table) -> None:
-    head = put(table, 500, "a", 0, 1, b"k")
-    behind = put(table, 100, "a", 0, 2, b"k")
-    other = put(table, 100, "a", 0, 3, b"other")
+    head = put_entry(table, 500, "a", 0, 1, b"k")
+    behind = put_entry(table, 100, "a", 0, 2, b"k")
+    other = put_entry(table, 100, "a", 0, 3, b"other")
     waiting = [waiting_entries.find_entry(table, "a", 0, offset) for offset in (1, 2, 3)]
     assert [(each.key, each.head) for each in waiting if each] == [(head, None), (behind, head), (other, None)]
 
@@ -119,7 +121,9 @@ def test_an_entry_behind_another_is_found_with_what_it_waits_for(table: Table) -
 @pytest.mark.parametrize("record_key", [None, b"k"])
 def test_of_a_topic_that_was_made_anew_the_entry_of_its_newest_letter_is_found(table: Table, record_key: bytes | None) -> None:
     numbers = [entry_keys.number_letter(7, life) for life in (0, 2, 1)]
-    _, newest, _ = (put(table, due_ms, "a", 0, number, record_key) for due_ms, number in zip((9, 5, 1), numbers, strict=True))
+    _, newest, _ = (
+        put_entry(table, due_ms, "a", 0, number, record_key) for due_ms, number in zip((9, 5, 1), numbers, strict=True)
+    )
     found = waiting_entries.find_entry(table, "a", 0, 7)
     assert found is not None and found.key == newest
     assert waiting_entries.find_entry(table, "a", 0, 8) is None
@@ -191,7 +195,7 @@ def test_where_a_letter_is(fields: dict[str, object], state: LetterState, says: 
 
 def test_a_letter_that_is_to_be_discarded_says_by_which_action_and_that_it_can_be_undone() -> None:
     actions, (key, entry) = acted.entry_actions(), acted.letter()
-    discarded = actions.act_on_entry(acted.state("discard"), acted.member(key), acted.packed(entry), NOW_MS)
+    discarded = actions.act_on_entry(acted.state("discard"), acted.member(key), acted.pack_entry(entry), NOW_MS)
     assert isinstance(discarded, ActedLetter)
     waiting = waiting_entries.WaitingEntry(discarded.key, envelopes.decode(discarded.envelope), None)
     explanation = explain_evidence(evidence(position=7, waiting=waiting, decision=DECIDED), None, None, NOW_MS)
@@ -237,7 +241,7 @@ def test_an_entry_with_a_name_tells_its_version_and_how_it_recurs(table: Table) 
 
 
 def test_what_waits_longer_than_decided_was_put_off(table: Table) -> None:
-    put(table, NOW_MS + 30_000, "a.DLT", 0, 5)
+    put_entry(table, NOW_MS + 30_000, "a.DLT", 0, 5)
     waiting = waiting_entries.find_entry(table, "a.DLT", 0, 5)
     explanation = explain_evidence(evidence(position=6, waiting=waiting, decision=DECIDED), None, None, NOW_MS)
     assert explanation.state is LetterState.WAITING

@@ -46,7 +46,7 @@ def raw(coded: str | None) -> bytes | None:
     return None if coded is None else base64.b64decode(coded)
 
 
-def ours(source: str, team: str = "shop", attempt: bytes = b"2", reason: bytes | None = None) -> Headers:
+def own_headers(source: str, team: str = "shop", attempt: bytes = b"2", reason: bytes | None = None) -> Headers:
     first, due = b"%d" % (NOW_MS - 3 * HOUR_MS), b"%d" % NOW_MS
     headers = retry_headers.make_retry_headers(
         b"ab", attempt, source.encode(), due, f"{team}/{source.split('/')[0]}#1".encode(), first
@@ -56,30 +56,30 @@ def ours(source: str, team: str = "shop", attempt: bytes = b"2", reason: bytes |
 
 def entry_of(letter: dict[str, Any], reason: bytes | None = None) -> Entry:
     source = f"{letter['topic']}/{letter['partition']}/{letter['offset']}"
-    headers = [(name, raw(coded)) for name, coded in letter["headers"]] + ours(source, reason=reason)
+    headers = [(name, raw(coded)) for name, coded in letter["headers"]] + own_headers(source, reason=reason)
     return Entry("shop.retry", raw(letter["key"]), raw(letter["value"]), headers, letter["timestamp"], "shop", NOW_MS - HOUR_MS)
 
 
-def waiting(letter: dict[str, Any], due_ms: int = NOW_MS + HOUR_MS) -> FoundLetter:
+def make_waiting(letter: dict[str, Any], due_ms: int = NOW_MS + HOUR_MS) -> FoundLetter:
     where = Source(due_ms, letter["topic"], letter["partition"], letter["offset"])
     return found_letter.make_waiting_letter(where, entry_of(letter), Registry(), "")
 
 
-def parked(letter: dict[str, Any]) -> FoundLetter:
+def make_parked(letter: dict[str, Any]) -> FoundLetter:
     entry = entry_of(letter, b"rule")
     record = Record(("app-parked", 3, 7), entry.key, entry.value, entry.headers, (CREATE_TIME, letter["timestamp"]))
     return found_letter.make_parked_letter(record, Registry())
 
 
-def quoted(text: str) -> str:
+def quote_value(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("*", "\\*") + '"'
 
 
-def fits(text: str, letter: FoundLetter) -> bool:
+def fits_filter(text: str, letter: FoundLetter) -> bool:
     return build_predicate(parse(text), NOW_MS)(letter)
 
 
-@pytest.mark.parametrize("found", [waiting, parked])
+@pytest.mark.parametrize("found", [make_waiting, make_parked])
 @pytest.mark.parametrize("letter", CAPTURED, ids=lambda letter: letter["name"])
 def test_a_captured_letter_is_found_by_what_failed(letter: dict[str, Any], found: Any) -> None:
     expected, each = letter["expect"], found(letter)
@@ -89,18 +89,18 @@ def test_a_captured_letter_is_found_by_what_failed(letter: dict[str, Any], found
         if name in expected:
             assert told == expected[name]
         if told is None:
-            assert not fits(f"{field}:*", each)
+            assert not fits_filter(f"{field}:*", each)
             continue
-        assert fits(f"{field}:{quoted(told)}", each)
-        assert not fits(f"{field}:{quoted(told + 'x')} or -{field}:*", each)
+        assert fits_filter(f"{field}:{quote_value(told)}", each)
+        assert not fits_filter(f"{field}:{quote_value(told + 'x')} or -{field}:*", each)
     if (message := each.failure.message) is not None and message:
-        assert fits(f"message:{quoted(message[:200].upper())}", each)
-        assert not fits(f"message:{quoted(message[:200] + 'no such end')}", each)
+        assert fits_filter(f"message:{quote_value(message[:200].upper())}", each)
+        assert not fits_filter(f"message:{quote_value(message[:200] + 'no such end')}", each)
     number = each.fingerprint
-    assert fits(f"fingerprint:{number}" if number else "-fingerprint:*", each)
+    assert fits_filter(f"fingerprint:{number}" if number else "-fingerprint:*", each)
     key = raw(letter["key"])
-    asked = "-key:*" if key is None else f"key:{quoted(key.decode(errors='replace'))}"
-    assert fits(f"topic:{letter['topic']} {asked}", each)
+    asked = "-key:*" if key is None else f"key:{quote_value(key.decode(errors='replace'))}"
+    assert fits_filter(f"topic:{letter['topic']} {asked}", each)
 
 
 LETTER = next(letter for letter in CAPTURED if letter["name"] == "retry topics are used up")
@@ -128,12 +128,12 @@ LETTER = next(letter for letter in CAPTURED if letter["name"] == "retry topics a
     ],
 )
 def test_what_a_filter_asks_of_a_letter(text: str, states_of: str) -> None:
-    assert [each.state for each in (waiting(LETTER), parked(LETTER)) if fits(text, each)] == states_of.split()
+    assert [each.state for each in (make_waiting(LETTER), make_parked(LETTER)) if fits_filter(text, each)] == states_of.split()
 
 
 @given(filters)
 def test_a_state_that_is_not_looked_at_has_no_letter_that_is_meant(letter_filter: Filter) -> None:
-    for each in (waiting(LETTER), parked(LETTER)):
+    for each in (make_waiting(LETTER), make_parked(LETTER)):
         assert each.state in list_states(letter_filter) or not build_predicate(letter_filter, NOW_MS)(each)
 
 
@@ -142,7 +142,7 @@ def test_a_state_that_is_not_looked_at_has_no_letter_that_is_meant(letter_filter
 @example(parse("-due:<10m"), NOW_MS + HOUR_MS)
 def test_what_is_due_too_late_to_be_looked_at_is_not_meant(letter_filter: Filter, due_ms: int) -> None:
     assert due_ms <= find_latest_due_ms(letter_filter, NOW_MS) or not build_predicate(letter_filter, NOW_MS)(
-        waiting(LETTER, due_ms)
+        make_waiting(LETTER, due_ms)
     )
 
 
@@ -184,10 +184,10 @@ class Opaque(FoundLetter):
 def test_what_other_terms_decide_is_decided_without_the_payload() -> None:
     record = Record(("p", 0, 0), None, b"{}", [], (CREATE_TIME, 1))
     letter = Opaque("p/0/0", "", entry=None, source=None, record=record, registry=Registry(), failed_ms=None)
-    assert not fits("value.$.a=1 team:shop", letter)
-    assert fits("value.$.a=1 or state:parked", letter)
+    assert not fits_filter("value.$.a=1 team:shop", letter)
+    assert fits_filter("value.$.a=1 or state:parked", letter)
     with pytest.raises(AssertionError, match="was asked for"):
-        fits("value.$.a=1 state:parked", letter)
+        fits_filter("value.$.a=1 state:parked", letter)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_path_leads_to_a_text_or_to_nothing(value: bytes | None, path: str, te
 
 
 def test_a_parked_letter_tells_what_its_headers_tell() -> None:
-    letter = parked(LETTER)
+    letter = make_parked(LETTER)
     assert (letter.name, letter.source, letter.team) == ("app-parked/3/7", LetterLocation("orders-dlt", 1, 0), "shop")
     assert (letter.attempt, letter.reason, letter.policy, letter.due_ms) == (2, "rule", "shop/orders-dlt#1", None)
     told = f"(shop/orders-dlt#1, rule, {_build_row(letter)['bytes']} bytes)"
@@ -233,7 +233,7 @@ def test_a_parked_letter_tells_what_its_headers_tell() -> None:
     [(b"superseded", "superseded", "superseded"), (b"erased", "erased", "erased"), (b"1 0 shop.retry", None, "discarded")],
 )
 def test_what_lies_among_the_discarded_tells_why_and_by_which_action(before: bytes, mark: str | None, state: str) -> None:
-    headers = [*ours("orders.DLT/1/0"), ("retry-action", b"0a0b/2"), ("retry-action-before", before)]
+    headers = [*own_headers("orders.DLT/1/0"), ("retry-action", b"0a0b/2"), ("retry-action-before", before)]
     record = Record(("app-discarded", 3, 7), b"k", b"v", headers, (CREATE_TIME, NOW_MS))
     letter = found_letter.make_parked_letter(record, Registry(), discarded=True)
     row = _build_row(letter)
@@ -254,13 +254,13 @@ def test_a_parked_record_that_says_little_is_a_letter_all_the_same() -> None:
     known, unknown = (found_letter.make_parked_letter(record, registry) for record in (small, strange))
     assert (known.team, known.topic, known.attempt, known.failed_ms) == ("pay", "pay.DLT", None, None)
     assert (unknown.team, unknown.topic, unknown.source, unknown.mark) == (None, None, None, "not_ours")
-    assert fits("-team:* -topic:* -attempt:0..", unknown)
+    assert fits_filter("-team:* -topic:* -attempt:0..", unknown)
 
 
 def test_nothing_is_believed_of_a_record_that_others_wrote_to_the_parking_topic_of_a_team() -> None:
     topic = "{{topics: [{{dead_letters: {0}.DLT, retry_to: {0}, park_to: {0}.parked}}]}}"
     registry = policy_file(f"teams: {{a: {topic.format('a')}, b: {topic.format('b')}}}", "p.yaml")
-    records = (Record(("a.parked", 0, 1), b"k", None, ours(f"{team}.DLT/0/5", "b"), (0, -1)) for team in "ba")
+    records = (Record(("a.parked", 0, 1), b"k", None, own_headers(f"{team}.DLT/0/5", "b"), (0, -1)) for team in "ba")
     forged, own = (found_letter.make_parked_letter(record, registry) for record in records)
     assert (forged.team, forged.reason, forged.mark, forged.source, forged.topic) == ("a", "not_ours", "not_ours", None, None)
     assert (forged.policy, forged.lineage, forged.attempt, forged.first_failed_ms, forged.action) == (None,) * 5
@@ -297,21 +297,21 @@ def test_what_is_no_cursor(text: str) -> None:
 
 
 def test_failures_of_one_kind_are_one_group() -> None:
-    def failed(n: int, message: bytes, topic: str = "a.DLT") -> dict[str, Any]:
+    def failed_row(n: int, message: bytes, topic: str = "a.DLT") -> dict[str, Any]:
         headers = {"kafka_dlt-exception-fqcn": b"com.acme.Bad", "kafka_dlt-exception-message": message}
         coded = [[name, base64.b64encode(value).decode()] for name, value in headers.items()]
         where = {"topic": topic, "partition": 0, "offset": n, "timestamp": NOW_MS + n}
         return {**where, "key": None, "value": None, "headers": coded}
 
-    some = [failed(n, b"order %d of 'Ann %d' is bad" % (n, n)) for n in range(4)]
-    other, silent = failed(9, b"no stock", "b.DLT"), {**failed(0, b""), "headers": []}
-    found = group_failures([*map(waiting, some[:3]), parked(some[3]), parked(other), waiting(silent)])
+    some = [failed_row(n, b"order %d of 'Ann %d' is bad" % (n, n)) for n in range(4)]
+    other, silent = failed_row(9, b"no stock", "b.DLT"), {**failed_row(0, b""), "headers": []}
+    found = group_failures([*map(make_waiting, some[:3]), make_parked(some[3]), make_parked(other), make_waiting(silent)])
     assert (found.unknown, found.others, [group.count for group in found.groups]) == (1, 0, [4, 1])
     first, second = found.groups
     assert (first.waiting, first.parked, first.cause, first.message) == (3, 1, "com.acme.Bad", "order # of # is bad")
     assert (first.first_ms, first.last_ms) == (NOW_MS - 3 * HOUR_MS, NOW_MS + 3)
     assert (first.topics, second.topics, first.teams) == ({"a.DLT"}, {"b.DLT"}, {"shop"})
-    assert Counter(waiting(each).fingerprint for each in some) == {first.fingerprint: 4}
+    assert Counter(make_waiting(each).fingerprint for each in some) == {first.fingerprint: 4}
     assert _format_group(first) == [
         f"      4  {first.fingerprint}  com.acme.Bad: order # of # is bad",
         f"         3 waiting, 1 parked; {iso(NOW_MS - 3 * HOUR_MS)} to {iso(NOW_MS + 3)}; shop: a.DLT",
@@ -320,7 +320,7 @@ def test_failures_of_one_kind_are_one_group() -> None:
 
 def test_kinds_beyond_the_most_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(found_letter, "GROUPS_MAX", 2)
-    letters = {letter.fingerprint: letter for letter in map(waiting, CAPTURED) if letter.fingerprint}
+    letters = {letter.fingerprint: letter for letter in map(make_waiting, CAPTURED) if letter.fingerprint}
     found = group_failures([*letters.values(), next(iter(letters.values()))])
     assert (len(found.groups), found.others, found.groups[0].count) == (2, len(letters) - 2, 2)
 

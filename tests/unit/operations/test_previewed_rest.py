@@ -22,14 +22,14 @@ from retry.operations.found_letter import FoundLetter
 from retry.record import Record
 from tests.support.acted import ACTION, HEADER_PATCH, NOW_MS, POLICIES, state
 from tests.support.plans import registry_of
-from tests.support.rested import TOPIC_HASH, dead, parked, returns
+from tests.support.rested import TOPIC_HASH, dead, park_letter, returns
 
 
 class Rest:
     """One parking topic with one letter in it, that nobody has returned."""
 
     def __init__(self, letter: Record | None = None, bytes_max: int = 1_000_000) -> None:
-        self._record = parked(letter, made=3 if bytes_max == 1_000_000 else 0, bytes_max=bytes_max)
+        self._record = park_letter(letter, made=3 if bytes_max == 1_000_000 else 0, bytes_max=bytes_max)
 
     def iterate_resting(self, _after: object = None) -> Iterator[FoundLetter]:
         yield found_letter.make_parked_letter(self._record, registry_of(POLICIES))
@@ -45,7 +45,7 @@ class Rest:
         return ParkedPlace(TOPIC_HASH, record.partition, record.offset)
 
 
-def shown(kind: str, **more: object) -> ExampleChange:
+def read_example(kind: str, **more: object) -> ExampleChange:
     """The one example of an action on that letter."""
     rest, asked = Rest(), state(kind, **more)
     chosen = Chosen(NOW_MS)
@@ -64,7 +64,7 @@ def test_a_ramp_of_what_is_parked_is_judged_by_who_reads_where_it_is_sent() -> N
     assert found.with_ramp(ramp, {"audit": {"orders.parked"}}).silent == ["orders.retry"]
 
 
-def edited(edit: Edit, rests: Rest, policies: str = POLICIES) -> EditedParkedLetter | Refusal:
+def preview_edit(edit: Edit, rests: Rest, policies: str = POLICIES) -> EditedParkedLetter | Refusal:
     """An edit of that letter, as a preview works it out."""
     (letter,) = rests.iterate_resting(None)
     back = returns(policies=policies).return_letter(state("retry"), letter.record, letter.record, NOW_MS, NOW_MS)
@@ -77,7 +77,7 @@ def edited(edit: Edit, rests: Rest, policies: str = POLICIES) -> EditedParkedLet
 
 def test_an_edit_of_a_letter_that_rests_names_the_record_and_does_what_the_worker_does() -> None:
     rests = Rest()
-    made = edited(Edit(b'{"a":2}', {"trace": None, "who": "anna"}), rests)
+    made = preview_edit(Edit(b'{"a":2}', {"trace": None, "who": "anna"}), rests)
     assert isinstance(made, EditedParkedLetter)
     (letter,) = rests.iterate_resting(None)
     assert made.member.key == rests.resolve_place(letter.place).encode()
@@ -96,7 +96,7 @@ def test_a_framed_value_of_a_letter_that_rests_is_edited_as_json() -> None:
             return value[5:]
 
     framed = b"\0\0\0\0\7" + b'{"a":1}'
-    made = edited(edit := Edit(b'{"a": 2}', framing=Registry()), Rest(dead(value=framed)))
+    made = preview_edit(edit := Edit(b'{"a": 2}', framing=Registry()), Rest(dead(value=framed)))
     assert isinstance(made, EditedParkedLetter)
     assert made.after.entry.value == b"\0\0\0\0\7" + b'{"a":2}'
     diff = preview._edit_example(edit, "", made).diff
@@ -106,16 +106,16 @@ def test_a_framed_value_of_a_letter_that_rests_is_edited_as_json() -> None:
 @pytest.mark.parametrize("edit", [Edit(b"no json"), Edit(b'{"a":1}'), Edit(headers={names.ATTEMPT: "9"})])
 def test_an_edit_that_would_break_a_letter_that_rests_or_change_nothing_is_refused(edit: Edit) -> None:
     with pytest.raises(ActionRefused):
-        edited(edit, Rest())
+        preview_edit(edit, Rest())
 
 
 def test_of_a_reference_nothing_can_be_edited() -> None:
-    assert edited(Edit(b"2"), Rest(dead(value=b"v" * 5_000), bytes_max=1_000)) == Refusal("reference")
+    assert preview_edit(Edit(b"2"), Rest(dead(value=b"v" * 5_000), bytes_max=1_000)) == Refusal("reference")
 
 
 def test_the_preview_of_a_patch_shows_what_changes_in_a_letter_that_rests() -> None:
-    change = shown("patch", patch=HEADER_PATCH)
+    change = read_example("patch", patch=HEADER_PATCH)
     assert (change.letter, change.target) == ("orders.parked/0/4", "orders.retry")
     # What the service marks a returned letter with is no change of the letter.
     assert [line for line in change.diff if line[0] in "+-"] == ["--- before", "+++ after", "-trace: 1", "+who: anna"]
-    assert shown("retry").diff == []
+    assert read_example("retry").diff == []

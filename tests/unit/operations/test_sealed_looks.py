@@ -49,14 +49,14 @@ def table(*folded: tuple[bytes, bytes]) -> MemoryTable:
     return made
 
 
-def found(codec: EnvelopeCodec, held: bool = False) -> FoundLetter:
+def make_sealed_letter(codec: EnvelopeCodec, held: bool = False) -> FoundLetter:
     ((_, where, entry),) = waiting_entries.iterate_waiting(table(*rows(held=held)), b"", codec)
     return make_waiting_letter(where, entry, Registry(), "")
 
 
 @pytest.mark.parametrize("held", [False, True])
 def test_a_letter_is_told_whole_with_its_key(held: bool) -> None:
-    letter = found(FILE.codec, held)
+    letter = make_sealed_letter(FILE.codec, held)
     assert (letter.key, letter.value, letter.attempt, letter.sealed, letter.team) == (CANARY, CANARY, 1, None, "orders")
     assert "attempt 1 to orders.retry" in _format_letter(letter)
     assert _build_row(letter)["sealed"] is None
@@ -64,7 +64,7 @@ def test_a_letter_is_told_whole_with_its_key(held: bool) -> None:
 
 @pytest.mark.parametrize("codec", [WITHOUT_KEYS, OTHER.codec], ids=["no keys", "other keys"])
 def test_without_it_where_a_letter_goes_is_told_and_nothing_of_what_it_holds(codec: EnvelopeCodec) -> None:
-    letter = found(codec)
+    letter = make_sealed_letter(codec)
     assert (letter.key, letter.value, letter.headers, letter.attempt, letter.team) == (None, None, [], None, "orders")
     line, row = _format_letter(letter), _build_row(letter)
     assert line.endswith(f"{NOW_MS}/orders.DLT/0/7  orders to orders.retry  (not read: {letter.sealed})")
@@ -79,25 +79,25 @@ def evidence(codec: EnvelopeCodec, *, held: bool, blocked: str | None = None) ->
     return LetterEvidence(PLACE, None, None, None, 8, there, blocked, None, 1, None, None)
 
 
-def said(codec: EnvelopeCodec, *, held: bool) -> str:
+def explain_sealed(codec: EnvelopeCodec, *, held: bool) -> str:
     """What `retry explain` says of where it is, ten seconds after it was due."""
     return " ".join(explain_evidence(evidence(codec, held=held), None, None, NOW_MS + 10_000).sentences["now"])
 
 
 def test_explain_says_that_it_is_held_and_why() -> None:
-    assert "It is held: workers could not open it, and send nothing of it." in said(FILE.codec, held=True)
-    assert "cannot be read here" not in said(FILE.codec, held=True)
-    told = said(OTHER.codec, held=True)
+    assert "It is held: workers could not open it, and send nothing of it." in explain_sealed(FILE.codec, held=True)
+    assert "cannot be read here" not in explain_sealed(FILE.codec, held=True)
+    told = explain_sealed(OTHER.codec, held=True)
     why = "it is sealed under key old, which is not in the file of RETRY_ENCRYPTION_KEYS"
     assert f"What it holds cannot be read here: {why}." in told
     assert "Nothing forbids it" not in told
-    told = said(WITHOUT_KEYS, held=False)
+    told = explain_sealed(WITHOUT_KEYS, held=False)
     assert "held" not in told
     assert "cannot be read here: it is sealed under key old, and RETRY_ENCRYPTION_KEYS is not set." in told
     assert "has a name" not in told
 
 
-def chosen(monkeypatch: pytest.MonkeyPatch, codec: EnvelopeCodec, selects: Any = lambda _: True) -> choose.Chosen:
+def choose_letters(monkeypatch: pytest.MonkeyPatch, codec: EnvelopeCodec, selects: Any = lambda _: True) -> choose.Chosen:
     monkeypatch.setattr(waiting_entries, "load_shard_tables", lambda _: iter([(0, table(*rows(), *rows(held=True, offset=8)))]))
     asked = request.renew_action(action_records.Action(action_records.RETRY, "anna", NOW_MS, [], 0))
     actions = acted.entry_actions(codec=codec)
@@ -106,19 +106,19 @@ def chosen(monkeypatch: pytest.MonkeyPatch, codec: EnvelopeCodec, selects: Any =
 
 
 def test_only_what_can_be_opened_and_is_not_held_is_acted_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_keys = chosen(monkeypatch, FILE.codec)
+    with_keys = choose_letters(monkeypatch, FILE.codec)
     assert (with_keys.count, dict(with_keys.refused)) == (1, {SEALED: 1})
-    assert dict(chosen(monkeypatch, OTHER.codec).refused) == {SEALED: 2}
+    assert dict(choose_letters(monkeypatch, OTHER.codec).refused) == {SEALED: 2}
 
 
 def test_whoever_erases_without_all_keys_is_told_that_there_may_be_more(monkeypatch: pytest.MonkeyPatch) -> None:
     erasing = Erasing(CANARY)
-    assert dict(chosen(monkeypatch, FILE.codec, erasing.matches).refused) == {SEALED: 1}, "the one that is held"
+    assert dict(choose_letters(monkeypatch, FILE.codec, erasing.matches).refused) == {SEALED: 1}, "the one that is held"
     assert erasing.sealed == 0
     blind = Erasing(CANARY)
-    assert chosen(monkeypatch, OTHER.codec, blind.matches).count == 0
+    assert choose_letters(monkeypatch, OTHER.codec, blind.matches).count == 0
     assert blind.sealed == 2
-    assert Erasing(CANARY, "other.DLT").matches(found(OTHER.codec)) is False
+    assert Erasing(CANARY, "other.DLT").matches(make_sealed_letter(OTHER.codec)) is False
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_keys_are_listed_with_what_waits_under_each(
         action_records.encode_slice([edit, Member(key, NOW_MS)], NOW_MS),
     )
     shards += [
-        table(*rows(), *rows(held=True, offset=8), (key, acted.packed(entry))),
+        table(*rows(), *rows(held=True, offset=8), (key, acted.pack_entry(entry))),
         table(*rows(offset=10), *rows(KeyFile(NEW).codec, offset=11), slice_row),
     ]
     file = tmp_path / "keys"

@@ -31,7 +31,7 @@ def tables(page: str) -> Iterator[tuple[list[str], list[str]]]:
         heads = heads or cells
 
 
-def shown(figure: Figure) -> list[float]:
+def read_shown_figure(figure: Figure) -> list[float]:
     """What the page has where a figure says that it stands."""
     return [
         float(re.match(r"[\d.]+", cells[heads.index(figure.column)].replace(",", ""))[0])  # type: ignore[index]
@@ -42,7 +42,7 @@ def shown(figure: Figure) -> list[float]:
 
 @pytest.mark.parametrize("figure", operations_size.FIGURES, ids=lambda figure: ", ".join(figure.row))
 def test_a_figure_is_the_one_of_its_page(figure: Figure) -> None:
-    assert shown(figure) == [figure.value]
+    assert read_shown_figure(figure) == [figure.value]
 
 
 def test_the_page_says_how_large_letters_were_and_how_many_came_where_lateness_was_measured() -> None:
@@ -51,12 +51,14 @@ def test_the_page_says_how_large_letters_were_and_how_many_came_where_lateness_w
     assert f"| trickle | {operations_size.TRICKLE_PER_S:,} letters/s" in text
 
 
-def asked(**of: object) -> SizeRequest:
+def size_request(**of: object) -> SizeRequest:
     return SizeRequest(**{"rate": 1_000.0, "delay_ms": 60_000, "peak": 1_000.0, **of})  # type: ignore[arg-type]
 
 
 def test_the_points_that_were_measured_come_out_as_measured() -> None:
-    full = operations_size.compute_size(asked(rate=10_000_000 / 3_600, delay_ms=3_600_000, peak=10_000_000 / 3_600, copies=1))
+    full = operations_size.compute_size(
+        size_request(rate=10_000_000 / 3_600, delay_ms=3_600_000, peak=10_000_000 / 3_600, copies=1)
+    )
     assert (full.waiting, full.workers) == (10_000_000, 2)
     assert full.disk_mb_a_worker == operations_size.MERGING * operations_size.DISK.value
     assert full.restore_s == math.ceil(operations_size.RESTORE.value)
@@ -69,19 +71,19 @@ def test_the_points_that_were_measured_come_out_as_measured() -> None:
 
 
 def test_what_waits_is_the_rate_times_the_delay() -> None:
-    assert operations_size.compute_size(asked(rate=0.5, peak=0.5, delay_ms=3_600_000)).waiting == 1_800
+    assert operations_size.compute_size(size_request(rate=0.5, peak=0.5, delay_ms=3_600_000)).waiting == 1_800
 
 
 def test_one_worker_may_be_away_and_shards_are_there_for_more() -> None:
     full = operations_size.DRAIN.value
     for rate, workers in ((1.0, 2), (full / 2, 2), (full / 2 + 1, 3), (full * 5, 11)):
-        size = operations_size.compute_size(asked(rate=rate, peak=rate))
+        size = operations_size.compute_size(size_request(rate=rate, peak=rate))
         assert size.workers == workers and size.shards >= 8 and size.shards >= 4 * workers and size.shards % 8 == 0
 
 
 def test_larger_letters_take_more_workers_and_disk_and_are_told_to_be_beyond_what_was_measured() -> None:
-    small = operations_size.compute_size(asked(peak=5_000.0, delay_ms=3_600_000))
-    large = operations_size.compute_size(asked(peak=5_000.0, delay_ms=3_600_000, letter_bytes=5_000))
+    small = operations_size.compute_size(size_request(peak=5_000.0, delay_ms=3_600_000))
+    large = operations_size.compute_size(size_request(peak=5_000.0, delay_ms=3_600_000, letter_bytes=5_000))
     assert small.workers == 2 and large.workers > 4
     assert operations_size.estimate_disk_bytes(5_000) - operations_size.estimate_disk_bytes(500) == 4_500
     assert any("5,000 bytes" in each for each in large.beyond) and not any("bytes" in each for each in small.beyond)
@@ -91,7 +93,10 @@ def test_larger_letters_take_more_workers_and_disk_and_are_told_to_be_beyond_wha
 
 
 def test_standby_and_copies_cost_disk_and_network() -> None:
-    plain, safe = operations_size.compute_size(asked(copies=1)), operations_size.compute_size(asked(copies=3, standby=1))
+    plain, safe = (
+        operations_size.compute_size(size_request(copies=1)),
+        operations_size.compute_size(size_request(copies=3, standby=1)),
+    )
     assert safe.disk_mb_a_worker > plain.disk_mb_a_worker
     assert safe.changelog_mb >= 3 * plain.changelog_mb - 3
     assert plain.between_brokers_mb_s == 0 < safe.between_brokers_mb_s

@@ -56,14 +56,14 @@ def outcome(at: int = 0, target: int = RETRY, offset: int = 0, in_scope: bool = 
     return OutcomeRow(RowKind.OUTCOME, DEAD, 0, offset, in_scope, OUTCOMES, 0, at, DUE_MS, DUE_MS - 1_000, 1, 1, target)
 
 
-def put(at: int, key: int = 1, target: int = RETRY, in_scope: bool = True, due_ms: int = DUE_MS, offset: int = 0,
+def put_row(at: int, key: int = 1, target: int = RETRY, in_scope: bool = True, due_ms: int = DUE_MS, offset: int = 0,
         ordering_key: int = UNKNOWN, in_block: bool = False) -> EntryRow:  # fmt: skip
     return EntryRow(RowKind.PUT, DEAD, 0, offset, in_scope, CHANGELOG, 0, at, due_ms, ordering_key, UNKNOWN, key, key * 7,
                     LANES[target], in_block)  # fmt: skip
 
 
 def delete(at: int, key: int = 1, target: int = RETRY, in_scope: bool = True, offset: int = 0) -> EntryRow:
-    return put(at, key, target, in_scope, offset=offset)._replace(kind=RowKind.DELETE, envelope_hash=0)
+    return put_row(at, key, target, in_scope, offset=offset)._replace(kind=RowKind.DELETE, envelope_hash=0)
 
 
 def elsewhere(row: EntryRow) -> EntryRow:
@@ -80,7 +80,7 @@ def in_block(row: EntryRow) -> EntryRow:
     return row._replace(in_block=True)
 
 
-def sent(at: int = 0, topic: int = RETRY, kind: int = RowKind.DELIVERY, in_scope: bool = True, appended_ms: int = DUE_MS,
+def sent_row(at: int = 0, topic: int = RETRY, kind: int = RowKind.DELIVERY, in_scope: bool = True, appended_ms: int = DUE_MS,
          offset: int = 0, returned: int = Returned.NO) -> DeliveryRow:  # fmt: skip
     return DeliveryRow(kind, DEAD, 0, offset, in_scope, topic, 0, at, DUE_MS, appended_ms, returned)
 
@@ -95,50 +95,59 @@ def kinds_found(rows: Sequence[Row], by: VerifyContext | None = None) -> list[st
     return [kind for letter in group_rows(rows) for kind, _ in check_letter(by or context(), letter)]
 
 
-DELIVERED = [dead_letter(), outcome(), put(0), delete(1), sent()]
+DELIVERED = [dead_letter(), outcome(), put_row(0), delete(1), sent_row()]
 SOON = NOW_MS + 1
-WAITS = [dead_letter(), outcome(), put(0, due_ms=SOON)]
+WAITS = [dead_letter(), outcome(), put_row(0, due_ms=SOON)]
 # Parked, and returned from there.
 RETURNED = [
-    dead_letter(), outcome(target=PARKED), put(0, target=PARKED), delete(1, target=PARKED),
-    sent(topic=PARKED, returned=Returned.YES),
+    dead_letter(), outcome(target=PARKED), put_row(0, target=PARKED), delete(1, target=PARKED),
+    sent_row(topic=PARKED, returned=Returned.YES),
 ]  # fmt: skip
-RETURNING = [*RETURNED[:-1], sent(topic=PARKED, returned=Returned.OUT_OF_SCOPE)]
-RETRIED_AGAIN = [*RETURNED, put(2, 2), delete(3, 2), sent(1)]
+RETURNING = [*RETURNED[:-1], sent_row(topic=PARKED, returned=Returned.OUT_OF_SCOPE)]
+RETRIED_AGAIN = [*RETURNED, put_row(2, 2), delete(3, 2), sent_row(1)]
 
 
 @pytest.mark.parametrize("rows", [
     DELIVERED,
     WAITS,
     [dead_letter(in_scope=False)],  # not taken in yet
-    [dead_letter(), outcome(target=PARKED), put(0, target=PARKED), delete(1, target=PARKED), sent(topic=PARKED)],
-    [dead_letter(), outcome(), put(0), put(1, key=2), delete(2), delete(3, key=2), sent()],  # put back, or moved
-    [dead_letter(), outcome(), put(0), put(1, 2, SLOW), delete(2), delete(3, 2, SLOW), sent(topic=SLOW)],  # to another topic
-    [dead_letter(), outcome(), put(0), put(1, 2), delete(2), put(3), delete(4, 2), delete(5), sent()],  # there and back again
-    [dead_letter(), outcome(), in_block(put(0)), in_block(delete(1)), sent()],
-    [dead_letter(), outcome(), in_block(put(0)), put(1), in_block(delete(2)), delete(3), sent()],  # others have left its block
-    [dead_letter(), outcome(), put(1, due_ms=SOON), in_block(delete(2))],  # the same, and compaction has removed the block
-    [dead_letter(), outcome(), in_block(delete(2)), delete(3), sent()],
-    [dead_letter(), outcome(), delete(1), sent()],  # its put is compacted away
-    [dead_letter(), outcome(), put(5), elsewhere(put(2, due_ms=SOON)), delete(6)],  # moved to another shard, under the same key
-    [dead_letter(), outcome(), elsewhere(put(5)), put(2, due_ms=SOON)._replace(appended_ms=9), elsewhere(delete(6))],
-    [*map(elsewhere_if_entry, RETURNED), put(2, 2)._replace(appended_ms=9), delete(3, 2), sent(1)],  # returned to another shard
-    [dead_letter(), outcome(), put(0), delete(1, in_scope=False)],  # being delivered
-    [dead_letter(), outcome(), put(0), sent(in_scope=False)],  # the same, the other way
-    [dead_letter(), outcome(), put(0, due_ms=SOON), put(1, 2, due_ms=SOON, in_scope=False)],  # being moved
-    [*DELIVERED, sent(kind=RowKind.UNCOMMITTED), sent(1, kind=RowKind.UNCOMMITTED)],  # delivered at the second try
+    [dead_letter(), outcome(target=PARKED), put_row(0, target=PARKED), delete(1, target=PARKED), sent_row(topic=PARKED)],
+    [dead_letter(), outcome(), put_row(0), put_row(1, key=2), delete(2), delete(3, key=2), sent_row()],  # put back, or moved
+    # To another topic.
+    [dead_letter(), outcome(), put_row(0), put_row(1, 2, SLOW), delete(2), delete(3, 2, SLOW), sent_row(topic=SLOW)],
+    # There and back again.
+    [dead_letter(), outcome(), put_row(0), put_row(1, 2), delete(2), put_row(3), delete(4, 2), delete(5), sent_row()],
+    [dead_letter(), outcome(), in_block(put_row(0)), in_block(delete(1)), sent_row()],
+    # Others have left its block.
+    [dead_letter(), outcome(), in_block(put_row(0)), put_row(1), in_block(delete(2)), delete(3), sent_row()],
+    [dead_letter(), outcome(), put_row(1, due_ms=SOON), in_block(delete(2))],  # the same, and compaction has removed the block
+    [dead_letter(), outcome(), in_block(delete(2)), delete(3), sent_row()],
+    [dead_letter(), outcome(), delete(1), sent_row()],  # its put is compacted away
+    # Moved to another shard, under the same key.
+    [dead_letter(), outcome(), put_row(5), elsewhere(put_row(2, due_ms=SOON)), delete(6)],
+    [dead_letter(), outcome(), elsewhere(put_row(5)), put_row(2, due_ms=SOON)._replace(appended_ms=9), elsewhere(delete(6))],
+    # Returned to another shard.
+    [*map(elsewhere_if_entry, RETURNED), put_row(2, 2)._replace(appended_ms=9), delete(3, 2), sent_row(1)],
+    [dead_letter(), outcome(), put_row(0), delete(1, in_scope=False)],  # being delivered
+    [dead_letter(), outcome(), put_row(0), sent_row(in_scope=False)],  # the same, the other way
+    [dead_letter(), outcome(), put_row(0, due_ms=SOON), put_row(1, 2, due_ms=SOON, in_scope=False)],  # being moved
+    [*DELIVERED, sent_row(kind=RowKind.UNCOMMITTED), sent_row(1, kind=RowKind.UNCOMMITTED)],  # delivered at the second try
     [outcome(in_scope=False)],
-    [sent(in_scope=False)],
-    [dead_letter(), outcome(), put(0), put(1, 2, GONE), delete(2), delete(3, 2, GONE), sent(topic=GONE)],  # discarded
-    [dead_letter(), outcome(), put(0), put(1, 2, GONE), delete(2), put(3), delete(4, 2, GONE), delete(5), sent()],  # undone
-    [dead_letter(), outcome(), put(0), put(1, 2), delete(2), delete(3, 2), sent()],  # edited
-    [*RETURNED, put(2, 2, due_ms=SOON)],
+    [sent_row(in_scope=False)],
+    [dead_letter(), outcome(), put_row(0), put_row(1, 2, GONE), delete(2), delete(3, 2, GONE), sent_row(topic=GONE)],  # discarded
+    # Undone.
+    [dead_letter(), outcome(), put_row(0), put_row(1, 2, GONE), delete(2), put_row(3), delete(4, 2, GONE), delete(5), sent_row()],
+    [dead_letter(), outcome(), put_row(0), put_row(1, 2), delete(2), delete(3, 2), sent_row()],  # edited
+    [*RETURNED, put_row(2, 2, due_ms=SOON)],
     RETRIED_AGAIN,
-    [*RETURNED, put(2, 2, GONE), delete(3, 2, GONE), sent(1, GONE, returned=Returned.YES), put(4, 3), delete(5, 3), sent(2)],
-    [*RETURNED, put(2, 2), delete(3, 2, in_scope=False)],  # returned, and being delivered
+    [
+        *RETURNED, put_row(2, 2, GONE), delete(3, 2, GONE), sent_row(1, GONE, returned=Returned.YES), put_row(4, 3), delete(5, 3),
+        sent_row(2),
+    ],
+    [*RETURNED, put_row(2, 2), delete(3, 2, in_scope=False)],  # returned, and being delivered
     RETURNING,  # being returned: its put is not seen
-    [*RETURNING[:-1], sent(topic=PARKED), put(2, 2, due_ms=SOON, in_scope=False)],  # the same: its mark is not seen
-    [*RETURNING[:-1], sent(topic=PARKED), sent(1, in_scope=False)],  # retried since: neither mark nor put is seen
+    [*RETURNING[:-1], sent_row(topic=PARKED), put_row(2, 2, due_ms=SOON, in_scope=False)],  # the same: its mark is not seen
+    [*RETURNING[:-1], sent_row(topic=PARKED), sent_row(1, in_scope=False)],  # retried since: neither mark nor put is seen
 ])  # fmt: skip
 def test_what_a_service_may_write_is_clean(rows: list[Row]) -> None:
     assert kinds_found(rows) == []
@@ -147,37 +156,41 @@ def test_what_a_service_may_write_is_clean(rows: list[Row]) -> None:
 @pytest.mark.parametrize(("rows", "kinds"), [
     ([dead_letter()], ["lost"]),
     ([dead_letter(), outcome()], ["lost"]),
-    ([dead_letter(), outcome(), put(0), delete(1)], ["lost", "torn"]),
-    ([*DELIVERED, sent(1)], ["duplicate"]),
-    ([*DELIVERED, sent(1, topic=GONE)], ["duplicate", "wrong_topic"]),
-    ([dead_letter(), outcome(), put(0), put(1, 2, GONE), delete(2), delete(3, 2, GONE)], ["lost", "torn"]),
-    ([dead_letter(), outcome(), put(0), put(1, 2, GONE), delete(2), delete(3, 2, GONE), sent()], ["wrong_topic"]),
-    ([dead_letter(), outcome(), put(0), put(1, 2, GONE, due_ms=SOON), delete(2), sent(topic=GONE)], ["torn", "wrong_topic"]),
+    ([dead_letter(), outcome(), put_row(0), delete(1)], ["lost", "torn"]),
+    ([*DELIVERED, sent_row(1)], ["duplicate"]),
+    ([*DELIVERED, sent_row(1, topic=GONE)], ["duplicate", "wrong_topic"]),
+    ([dead_letter(), outcome(), put_row(0), put_row(1, 2, GONE), delete(2), delete(3, 2, GONE)], ["lost", "torn"]),
+    ([dead_letter(), outcome(), put_row(0), put_row(1, 2, GONE), delete(2), delete(3, 2, GONE), sent_row()], ["wrong_topic"]),
+    (
+        [dead_letter(), outcome(), put_row(0), put_row(1, 2, GONE, due_ms=SOON), delete(2), sent_row(topic=GONE)],
+        ["torn", "wrong_topic"],
+    ),
     ([*DELIVERED, outcome(1)], ["duplicate"]),
-    ([*WAITS, put(1, due_ms=SOON)], ["duplicate"]),
-    ([*WAITS, put(1, key=2, due_ms=SOON)], ["duplicate"]),
-    ([dead_letter(), outcome(), put(0, due_ms=SOON), sent()], ["torn"]),
-    ([dead_letter(), outcome(), sent()], ["torn"]),
-    ([*DELIVERED[:-1], sent(appended_ms=DUE_MS - 1)], ["early"]),
-    ([*DELIVERED, sent(kind=RowKind.UNCOMMITTED), sent(1, kind=RowKind.UNCOMMITTED, appended_ms=DUE_MS - 1)], ["early"]),
-    ([sent(offset=7)], ["phantom"]),
-    ([sent(offset=7, kind=RowKind.UNCOMMITTED)], ["phantom"]),
-    ([put(0, offset=7, due_ms=SOON)], ["phantom"]),
+    ([*WAITS, put_row(1, due_ms=SOON)], ["duplicate"]),
+    ([*WAITS, put_row(1, key=2, due_ms=SOON)], ["duplicate"]),
+    ([dead_letter(), outcome(), put_row(0, due_ms=SOON), sent_row()], ["torn"]),
+    ([dead_letter(), outcome(), sent_row()], ["torn"]),
+    ([*DELIVERED[:-1], sent_row(appended_ms=DUE_MS - 1)], ["early"]),
+    ([*DELIVERED, sent_row(kind=RowKind.UNCOMMITTED), sent_row(1, kind=RowKind.UNCOMMITTED, appended_ms=DUE_MS - 1)], ["early"]),
+    ([sent_row(offset=7)], ["phantom"]),
+    ([sent_row(offset=7, kind=RowKind.UNCOMMITTED)], ["phantom"]),
+    ([put_row(0, offset=7, due_ms=SOON)], ["phantom"]),
     ([delete(0, offset=7)], ["phantom"]),
     (DELIVERED[1:], ["phantom"]),
-    ([outcome(offset=100), put(0, offset=100, due_ms=SOON)], ["phantom"]),
-    ([*DELIVERED[:-1], sent(topic=SLOW)], ["wrong_topic"]),
-    ([dead_letter(), outcome(), put(0)], ["stuck"]),
+    ([outcome(offset=100), put_row(0, offset=100, due_ms=SOON)], ["phantom"]),
+    ([*DELIVERED[:-1], sent_row(topic=SLOW)], ["wrong_topic"]),
+    ([dead_letter(), outcome(), put_row(0)], ["stuck"]),
     (RETURNED, ["lost", "torn"]),  # marked, and not put
-    ([*RETURNED, put(2, 2)], ["stuck"]),
-    ([*RETRIED_AGAIN, sent(2)], ["duplicate"]),
-    ([*RETURNED[:-1], sent(topic=PARKED), put(2, 2, due_ms=SOON)], ["torn", "wrong_topic"]),  # put, and not marked
-    ([*RETURNED[:-1], sent(topic=PARKED), put(2, 2), delete(3, 2), sent(1)], ["duplicate", "wrong_topic"]),  # the same
-    ([*RETURNED, put(2, 2), delete(3, 2), sent(1, appended_ms=DUE_MS - 1)], ["early"]),
-    ([*RETURNED, put(2, 2), delete(3, 2), sent(1, topic=SLOW)], ["wrong_topic"]),
+    ([*RETURNED, put_row(2, 2)], ["stuck"]),
+    ([*RETRIED_AGAIN, sent_row(2)], ["duplicate"]),
+    ([*RETURNED[:-1], sent_row(topic=PARKED), put_row(2, 2, due_ms=SOON)], ["torn", "wrong_topic"]),  # put, and not marked
+    # The same.
+    ([*RETURNED[:-1], sent_row(topic=PARKED), put_row(2, 2), delete(3, 2), sent_row(1)], ["duplicate", "wrong_topic"]),
+    ([*RETURNED, put_row(2, 2), delete(3, 2), sent_row(1, appended_ms=DUE_MS - 1)], ["early"]),
+    ([*RETURNED, put_row(2, 2), delete(3, 2), sent_row(1, topic=SLOW)], ["wrong_topic"]),
     # Parked before its time, and returned from there.
-    ([*RETURNED[:-1], sent(topic=PARKED, returned=Returned.YES, appended_ms=DUE_MS - 1), *RETRIED_AGAIN[-3:]], ["early"]),
-    ([sent(offset=7, topic=PARKED, returned=Returned.YES)], ["phantom"]),
+    ([*RETURNED[:-1], sent_row(topic=PARKED, returned=Returned.YES, appended_ms=DUE_MS - 1), *RETRIED_AGAIN[-3:]], ["early"]),
+    ([sent_row(offset=7, topic=PARKED, returned=Returned.YES)], ["phantom"]),
 ])  # fmt: skip
 def test_each_kind_is_found(rows: list[Row], kinds: list[str]) -> None:
     assert kinds_found(rows) == kinds
@@ -188,14 +201,14 @@ OLD = {"all_outcomes": False, "dead_letters": {(DEAD, 0): VerifiableLetters(50, 
 
 @pytest.mark.parametrize(("rows", "limits"), [
     ([dead_letter(), outcome()], {"targets": {RETRY: Target(NEVER, "is compacted"), SLOW: WHOLE}}),
-    ([dead_letter(), outcome(), put(0), delete(1)], {"targets": {RETRY: Target(DUE_MS + 1, "has lost records")}}),
-    ([dead_letter(), outcome(), put(0), delete(1)], {"targets": {}}),
-    ([dead_letter(), outcome(), sent()], {"deletes_kept_from_ms": DUE_MS + 1}),
-    ([dead_letter(), outcome(), sent(topic=SLOW)], {"deletes_kept_from_ms": DUE_MS + 1}),
-    ([sent()], OLD),
-    ([put(0), delete(1), sent()], OLD),
-    ([*DELIVERED[:-1], sent(appended_ms=UNKNOWN)], {}),
-    ([dead_letter(), outcome(), put(0)], {"blocked": lambda lane: f"{lane.team} is paused"}),
+    ([dead_letter(), outcome(), put_row(0), delete(1)], {"targets": {RETRY: Target(DUE_MS + 1, "has lost records")}}),
+    ([dead_letter(), outcome(), put_row(0), delete(1)], {"targets": {}}),
+    ([dead_letter(), outcome(), sent_row()], {"deletes_kept_from_ms": DUE_MS + 1}),
+    ([dead_letter(), outcome(), sent_row(topic=SLOW)], {"deletes_kept_from_ms": DUE_MS + 1}),
+    ([sent_row()], OLD),
+    ([put_row(0), delete(1), sent_row()], OLD),
+    ([*DELIVERED[:-1], sent_row(appended_ms=UNKNOWN)], {}),
+    ([dead_letter(), outcome(), put_row(0)], {"blocked": lambda lane: f"{lane.team} is paused"}),
 ])  # fmt: skip
 def test_what_cannot_be_known_any_more_is_no_finding(rows: list[Row], limits: dict[str, object]) -> None:
     assert set(kinds_found(rows, context(**limits))) == {UNCHECKED}
@@ -216,28 +229,28 @@ def test_a_letter_that_retention_or_compaction_took_is_no_phantom() -> None:
 
 def test_a_letter_that_an_operator_had_taken_in_again_is_no_duplicate_unless_it_is_delivered_more_often_than_that() -> None:
     asked = context(dead_letters={(DEAD, 0): VerifiableLetters(0, 0, 100, 100, True, read_again_from=0)})
-    twice = [*DELIVERED, outcome(5), put(5), delete(6), sent(at=5)]
+    twice = [*DELIVERED, outcome(5), put_row(5), delete(6), sent_row(at=5)]
     assert kinds_found(twice, asked) == [UNCHECKED]
     assert "duplicate" in kinds_found(twice)
-    assert "duplicate" in kinds_found([*twice, sent(at=7)], asked)
-    assert "duplicate" in kinds_found([*DELIVERED, sent(at=5)], asked)
+    assert "duplicate" in kinds_found([*twice, sent_row(at=7)], asked)
+    assert "duplicate" in kinds_found([*DELIVERED, sent_row(at=5)], asked)
 
 
 def test_the_clocks_may_differ_by_what_is_told() -> None:
-    rows = [*DELIVERED[:-1], sent(appended_ms=DUE_MS - 5)]
+    rows = [*DELIVERED[:-1], sent_row(appended_ms=DUE_MS - 5)]
     assert kinds_found(rows, context(skew_ms=4)) == ["early"]
     assert kinds_found(rows, context(skew_ms=5)) == []
 
 
 def test_of_ordered_entries_only_the_first_can_be_stuck() -> None:
-    first, second = (put(n, n, offset=n, ordering_key=-5) for n in (1, 2))
+    first, second = (put_row(n, n, offset=n, ordering_key=-5) for n in (1, 2))
     assert kinds_found([dead_letter(1), outcome(offset=1), first]) == []
     rows = [row for each in (second, first) for row in checks.list_waiting_ordered(RecordedLetter([each]))]
     [(kind, says)] = checks.find_stuck_first(context(), rows)
     assert (kind, says.split(":")[0]) == ("stuck", "orders.DLT/0/1")
     [later] = checks.list_waiting_ordered(RecordedLetter([first._replace(due_ms=SOON)]))
     assert list(checks.find_stuck_first(context(), [later, rows[0]])) == []
-    assert checks.list_waiting_ordered(RecordedLetter([first, sent(offset=1)])) == []
+    assert checks.list_waiting_ordered(RecordedLetter([first, sent_row(offset=1)])) == []
 
 
 @pytest.mark.parametrize(("stored", "differs"), [
@@ -268,12 +281,15 @@ STEPS = st.builds(Step, st.integers(0, 4), st.booleans(), st.integers(0, 2))
 
 def history(offset: int, step: Step) -> list[Row]:
     """All rows of one letter."""
-    at, rows = 100 * offset, [dead_letter(offset), outcome(offset, offset=offset), put(100 * offset, due_ms=SOON, offset=offset)]
+    at, rows = (
+        100 * offset,
+        [dead_letter(offset), outcome(offset, offset=offset), put_row(100 * offset, due_ms=SOON, offset=offset)],
+    )
     for n in range(step.moves):
-        rows += [put(at + 2 * n + 1, n + 2, due_ms=SOON, offset=offset), delete(at + 2 * n + 2, n + 1, offset=offset)]
-    rows += [sent(1_000 + n, kind=RowKind.UNCOMMITTED, offset=offset) for n in range(step.tries)]
+        rows += [put_row(at + 2 * n + 1, n + 2, due_ms=SOON, offset=offset), delete(at + 2 * n + 2, n + 1, offset=offset)]
+    rows += [sent_row(1_000 + n, kind=RowKind.UNCOMMITTED, offset=offset) for n in range(step.tries)]
     if step.delivered:
-        end = [sent(offset, kind=kind, offset=offset) for kind in (RowKind.DELIVERY, RowKind.UNCOMMITTED)]
+        end = [sent_row(offset, kind=kind, offset=offset) for kind in (RowKind.DELIVERY, RowKind.UNCOMMITTED)]
         rows += [delete(at + 50, step.moves + 1, offset=offset), *end]
     return rows
 

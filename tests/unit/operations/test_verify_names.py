@@ -44,12 +44,12 @@ class Verify:
         self.blocked: str | None = None
 
     def context(self) -> VerifyContext:
-        def blocked(lane: Lane) -> str | None:
+        def find_block(lane: Lane) -> str | None:
             assert lane == Lane("door", "schedules", "retry")
             return self.blocked
 
         return VerifyContext(
-            self.names, True, {}, {}, 0, LATE_MS, 0, lambda _: "never asked", blocked, lambda _: set(), self.tables
+            self.names, True, {}, {}, 0, LATE_MS, 0, lambda _: "never asked", find_block, lambda _: set(), self.tables
         )  # fmt: skip
 
     def says(self) -> list[Finding]:
@@ -66,7 +66,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def lived(bench: Bench) -> None:
+def live_through(bench: Bench) -> None:
     """Replaced, cancelled, fired, recurring; two wait in the end."""
     for name in (b"a", b"b", b"c"):
         for version in range(1, 4):
@@ -82,7 +82,7 @@ def lived(bench: Bench) -> None:
 
 
 def test_of_what_sweeps_do_nothing_is_said(bench: Bench) -> None:
-    lived(bench)
+    live_through(bench)
     verify = Verify(bench)
     assert (verify.says(), verify.waiting(), bench.table.waiting) == ([], 3, 3)
 
@@ -116,7 +116,7 @@ def test_an_end_that_leaves_an_earlier_one_behind_is_torn(bench: Bench) -> None:
     assert Verify(bench, scope_end=6).says() == []
 
 
-def damaged(rows: list[ChangelogRow], how: str) -> list[ChangelogRow]:
+def damage_rows(rows: list[ChangelogRow], how: str) -> list[ChangelogRow]:
     """A table that is not the fold."""
     first = rows[0]
     return {
@@ -128,9 +128,9 @@ def damaged(rows: list[ChangelogRow], how: str) -> list[ChangelogRow]:
 
 @pytest.mark.parametrize("how", ["lacks a row", "has another row", "has a row too many"])
 def test_a_table_that_is_not_the_fold_is_named(bench: Bench, how: str) -> None:
-    lived(bench)
+    live_through(bench)
     rows: list[ChangelogRow] = [row[1:] for row in bench.table.scan_entries(b"", 1_000)]
-    [(kind, says)] = Verify(bench, stored=damaged(rows, how)).says()
+    [(kind, says)] = Verify(bench, stored=damage_rows(rows, how)).says()
     assert (kind, says.split(": of ")[0]) == ("table", f"0: {how}")
 
 

@@ -282,25 +282,25 @@ def test_undone_is_what_only_one_of_the_readers_sees() -> None:
     assert read.reader.count_aborted() == 2
 
 
-def kept(starts: dict[int, int], first_ms: dict[int, int], **config: str) -> RetainedOffsets:
+def make_retained(starts: dict[int, int], first_ms: dict[int, int], **config: str) -> RetainedOffsets:
     return RetainedOffsets(Described("", len(starts), {"message.timestamp.type": "LogAppendTime", **config}), starts, first_ms)
 
 
 def test_what_is_left_of_a_topic_that_retention_has_cut() -> None:
-    assert kept({0: 0, 1: 0}, {}).since_ms(NOW_MS) == 0
-    assert kept({0: 0, 1: 9}, {0: 1, 1: NOW_MS}).since_ms(NOW_MS) == NOW_MS + 60_000
+    assert make_retained({0: 0, 1: 0}, {}).since_ms(NOW_MS) == 0
+    assert make_retained({0: 0, 1: 9}, {0: 1, 1: NOW_MS}).since_ms(NOW_MS) == NOW_MS + 60_000
     # Emptied: what is gone was older than retention, where that goes by time alone.
-    assert kept({0: 9}, {}, **{"retention.ms": "1000000"}).since_ms(NOW_MS) == NOW_MS - 1_000_000 + 60_000
-    assert kept({0: 9}, {}, **{"retention.ms": "1000000", "retention.bytes": "5"}).since_ms(NOW_MS) == NEVER
+    assert make_retained({0: 9}, {}, **{"retention.ms": "1000000"}).since_ms(NOW_MS) == NOW_MS - 1_000_000 + 60_000
+    assert make_retained({0: 9}, {}, **{"retention.ms": "1000000", "retention.bytes": "5"}).since_ms(NOW_MS) == NEVER
 
 
 @pytest.mark.parametrize(("about", "open_transaction", "since_ms"), [
-    (kept({0: 0}, {}), False, 0),
-    (kept({0: 0}, {}, **{"message.timestamp.type": "CreateTime"}), False, 0),
-    (kept({0: 5}, {0: 7}), False, 60_007),
-    (kept({0: 5}, {0: 7}, **{"message.timestamp.type": "CreateTime"}), False, NEVER),
-    (kept({0: 0}, {}, **{"cleanup.policy": "compact,delete"}), False, NEVER),
-    (kept({0: 0}, {}), True, NEVER),
+    (make_retained({0: 0}, {}), False, 0),
+    (make_retained({0: 0}, {}, **{"message.timestamp.type": "CreateTime"}), False, 0),
+    (make_retained({0: 5}, {0: 7}), False, 60_007),
+    (make_retained({0: 5}, {0: 7}, **{"message.timestamp.type": "CreateTime"}), False, NEVER),
+    (make_retained({0: 0}, {}, **{"cleanup.policy": "compact,delete"}), False, NEVER),
+    (make_retained({0: 0}, {}), True, NEVER),
 ])  # fmt: skip
 def test_which_deliveries_can_still_be_found(about: RetainedOffsets, open_transaction: bool, since_ms: int) -> None:
     assert describe_target(about, NOW_MS, open_transaction=open_transaction).kept_from_ms == since_ms

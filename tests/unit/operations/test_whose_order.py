@@ -50,17 +50,17 @@ def test_no_more_keys_are_counted_than_are_held_in_memory(monkeypatch: pytest.Mo
 
 
 def test_the_command_prints_whose_order_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    def shown(chosen: Chosen) -> str:
+    def run_and_read(chosen: Chosen) -> str:
         found = Preview(renew_action(Action("discard", "ann", 0, [], 0)), chosen, NOW_MS, [])
         assert preview_object(found)["ordered"] == chosen.ordered
         act_output.print_preview(found, as_json=False)
         return capsys.readouterr().out
 
-    told = shown(chosen_of([b"a\x1b[2J", b"a\x1b[2J", b"\xff"]))
+    told = run_and_read(chosen_of([b"a\x1b[2J", b"a\x1b[2J", b"\xff"]))
     assert f"3 keep an order: {order_told('discard')}" in told
     assert "\x1b" not in told
     assert "key a\\x1b[2J of orders.DLT: 2" in told
-    assert "keep an order" not in shown(chosen_of([b"a"], ordered=False))
+    assert "keep an order" not in run_and_read(chosen_of([b"a"], ordered=False))
 
 
 def test_values_beyond_those_that_are_shown_are_told_together() -> None:

@@ -29,7 +29,7 @@ def faults(text: str) -> list[str]:
     return [error.json_path for error in Draft202012Validator(build_schema()).iter_errors(yaml.safe_load(text))]
 
 
-def accepted(text: str) -> bool:
+def is_accepted(text: str) -> bool:
     try:
         policy_file.parse(text, "policies.yaml")
     except policy_file.PolicyFileInvalid:
@@ -51,7 +51,7 @@ def test_examples_name_the_schema_in_their_first_line_and_keep_to_it(file: Path)
 
 
 def test_every_file_that_a_page_shows_keeps_to_it() -> None:
-    taken = [block for block in SHOWN if accepted(block)]
+    taken = [block for block in SHOWN if is_accepted(block)]
     assert len(taken) >= 10
     assert [block for block in taken if faults(block)] == []
 
@@ -69,6 +69,6 @@ TOPIC: dict[str, Any] = {"dead_letters": "a.DLT", "retry_to": "a"}
 )  # fmt: skip
 def test_what_the_service_refuses_an_editor_marks(key: str, value: object) -> None:
     text = yaml.safe_dump({"teams": {"t": {"topics": [{**TOPIC, key: value}]}}})
-    assert not accepted(text)
+    assert not is_accepted(text)
     assert len(faults(text)) == 1
-    assert accepted(yaml.safe_dump({"teams": {"t": {"topics": [TOPIC]}}}))
+    assert is_accepted(yaml.safe_dump({"teams": {"t": {"topics": [TOPIC]}}}))

@@ -21,7 +21,7 @@ teams:
 TOPIC = "teams.pay.topics[0]"
 
 
-def refused(text: str) -> PolicyFileInvalid:
+def demand_refusal(text: str) -> PolicyFileInvalid:
     with pytest.raises(PolicyFileInvalid) as caught:
         parse(text, "p.yaml")
     assert str(caught.value).startswith(f"p.yaml:{caught.value.line}: {caught.value.path}: ")
@@ -200,7 +200,7 @@ TAILS = [
 
 @pytest.mark.parametrize(("tail", "line", "path", "reason"), TAILS, ids=range(len(TAILS)))
 def test_a_mistake_is_refused_where_it_stands(tail, line, path, reason):
-    error = refused(HEAD + tail)
+    error = demand_refusal(HEAD + tail)
     assert (error.line, error.path) == (line, path)
     assert reason in error.reason
 
@@ -232,19 +232,19 @@ def test_a_template_that_cannot_be_filled_in_is_refused(written, reason, level):
         ),
         "team": (f"{head}{topic}    retry_to: '{written}'\n", 11, "teams.pay.retry_to"),
     }[level]
-    error = refused(HEAD + tail)
+    error = demand_refusal(HEAD + tail)
     assert (error.line, error.path) == (line, path)
     assert reason in error.reason
 
 
 def test_a_group_needs_a_pattern():
-    error = refused(HEAD + "      - {dead_letters: x, allowed_targets: [y], retry_to: '{1}'}\n")
+    error = demand_refusal(HEAD + "      - {dead_letters: x, allowed_targets: [y], retry_to: '{1}'}\n")
     assert (error.line, error.path) == (8, "teams.pay.topics[1].retry_to")
     assert error.reason == "{1} is group 1 of a pattern, but dead_letters of teams.pay.topics[1] is no pattern"
 
 
 def test_a_template_that_no_topic_uses_is_refused_all_the_same():
-    assert "did you mean group?" in refused(HEAD + "    retry_to: '{groop}'\n").reason
+    assert "did you mean group?" in demand_refusal(HEAD + "    retry_to: '{groop}'\n").reason
 
 
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nteams: *b\n"
@@ -265,7 +265,7 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nteams: *b\n"
     ids=["bomb", "alias", "open", "tab", "two documents", "control character", "deep", "nested"],
 )
 def test_p48_what_is_not_plain_yaml_is_refused(text, line, reason):
-    error = refused(text)
+    error = demand_refusal(text)
     assert (error.line, error.path) == (line, "file")
     assert reason in error.reason
 
@@ -287,7 +287,7 @@ def test_p48_what_is_not_plain_yaml_is_refused(text, line, reason):
     ],
 )
 def test_what_is_no_policy_file_is_refused(text, line, path):
-    error = refused(text)
+    error = demand_refusal(text)
     assert (error.line, error.path) == (line, path)
 
 

@@ -18,7 +18,7 @@ PARTS = {
 }  # fmt: skip
 
 
-def imported(path: Path) -> set[str]:
+def list_imported(path: Path) -> set[str]:
     """The packages that a module imports, wherever in it."""
     found = set[str]()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -29,29 +29,29 @@ def imported(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in found}
 
 
-def declared() -> set[str]:
+def list_declared() -> set[str]:
     """The distributions that the project depends on, with its extras but for that of developers."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = (lines for extra, lines in project["optional-dependencies"].items() if extra != "dev")
     lines = [*project["dependencies"], *(line for lines in extras for line in lines)]
-    return {normalised(re.split(r"[\s<>=!~;\[]", line)[0]) for line in lines}
+    return {normalise(re.split(r"[\s<>=!~;\[]", line)[0]) for line in lines}
 
 
-def required(distribution: str) -> set[str]:
+def list_required(distribution: str) -> set[str]:
     """What a distribution always brings."""
-    return {normalised(re.split(r"[\s<>=!~;\[(]", line)[0]) for line in requires(distribution) or () if "extra ==" not in line}
+    return {normalise(re.split(r"[\s<>=!~;\[(]", line)[0]) for line in requires(distribution) or () if "extra ==" not in line}
 
 
-def normalised(name: str) -> str:
+def normalise(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def test_every_import_is_of_a_package_that_is_declared() -> None:
     files = [path for own in OWN for path in (ROOT / own).rglob("*.py")]
-    names = set[str]().union(*map(imported, files)) - OWN - sys.stdlib_module_names
-    distributions, known = packages_distributions(), declared()
-    assert {part for part, whole in PARTS.items() if part not in required(whole)} == set()
+    names = set[str]().union(*map(list_imported, files)) - OWN - sys.stdlib_module_names
+    distributions, known = packages_distributions(), list_declared()
+    assert {part for part, whole in PARTS.items() if part not in list_required(whole)} == set()
     known |= PARTS.keys()
-    undeclared = {name for name in names if not {normalised(each) for each in distributions.get(name, ())} & known}
+    undeclared = {name for name in names if not {normalise(each) for each in distributions.get(name, ())} & known}
     assert {"httpx2", "msgspec", "pyspark"} <= names, "this test looks at what is imported"
     assert undeclared == set()

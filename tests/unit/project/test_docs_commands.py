@@ -20,14 +20,16 @@ from tests.support.pages import PAGES, ROOT, Block, blocks, printed_as_shown, re
 EXAMPLES = ROOT / "docs" / "tutorial" / "policies-by-example.md"
 
 
-def shown() -> Iterator[tuple[str, list[str]]]:
+def shown_commands() -> Iterator[tuple[str, list[str]]]:
     """Each command, with the page that shows it."""
     for page in PAGES:
         for block in blocks(page):
             yield from ((str(page.relative_to(ROOT)), command) for command in retry_commands(block.shell()))
 
 
-@pytest.mark.parametrize(("page", "command"), shown(), ids=lambda each: each if isinstance(each, str) else " ".join(each))
+@pytest.mark.parametrize(
+    ("page", "command"), shown_commands(), ids=lambda each: each if isinstance(each, str) else " ".join(each)
+)
 def test_a_command_of_a_page_is_one_that_there_is(page: str, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     # As its page sets it; there is no need to name the file again in each command.
     monkeypatch.setenv("RETRY_POLICIES", "policies.yaml")

@@ -14,7 +14,7 @@ CLASSES = [each for _, each in inspect.getmembers(errors, inspect.isclass) if is
 _BRANCH = re.compile(r"^(?P<stem>[│ ]*)(?:├── |└── )(?P<name>\w+) +(?P<then>\S.*)$")
 
 
-def drawn() -> dict[str, str]:
+def read_drawn_tree() -> dict[str, str]:
     """Class to parent, as in the docstring."""
     found, path = {}, ["RetryError"]
     for line in inspect.cleandoc(errors.__doc__ or "").splitlines():
@@ -26,7 +26,7 @@ def drawn() -> dict[str, str]:
 
 
 def test_the_drawing_is_the_tree() -> None:
-    assert drawn() == {each.__name__: each.__bases__[0].__name__ for each in CLASSES if each is not RetryError}
+    assert read_drawn_tree() == {each.__name__: each.__bases__[0].__name__ for each in CLASSES if each is not RetryError}
 
 
 @pytest.mark.parametrize("error", CLASSES)

@@ -48,42 +48,42 @@ def envelope(version: object) -> bytes:
 
 
 @pytest.fixture(params=WRITTEN)
-def written(request: pytest.FixtureRequest) -> dict[str, bytes]:
+def written_records(request: pytest.FixtureRequest) -> dict[str, bytes]:
     """What a release wrote, or what is written now, by name."""
     return {name: bytes.fromhex(text) for name, text in WRITTEN[request.param].items()}
 
 
-def test_entries_are_read(written: dict[str, bytes]) -> None:
-    rows = [(written[name], written["envelope"]) for name in ("key", "ordered key")]
+def test_entries_are_read(written_records: dict[str, bytes]) -> None:
+    rows = [(written_records[name], written_records["envelope"]) for name in ("key", "ordered key")]
     assert select_readable_rows(rows) == (rows, [])
     assert {entry_keys.read_source(key) for key, _ in rows} == {SOURCE}
-    assert envelopes.decode(written["envelope"]) == ENTRY
+    assert envelopes.decode(written_records["envelope"]) == ENTRY
 
 
-def test_controls_are_read(written: dict[str, bytes]) -> None:
-    rows = [(written[f"{name} key"], written[name]) for name in ("pause", "reschedule")]
+def test_controls_are_read(written_records: dict[str, bytes]) -> None:
+    rows = [(written_records[f"{name} key"], written_records[name]) for name in ("pause", "reschedule")]
     standing = dict(select_readable_rows(rows).rows)
     assert control_records.read_pauses(standing, DUE_MS) == {("team", "payments"): Pause(DUE_MS, "why")}
     assert list(control_records.read_reschedules(standing).values()) == [Reschedule(DUE_MS, "payments", None, "ab" * 32)]
 
 
-def test_lineages_are_read(written: dict[str, bytes]) -> None:
-    told = attempts.unpack(written["lineages"])
+def test_lineages_are_read(written_records: dict[str, bytes]) -> None:
+    told = attempts.unpack(written_records["lineages"])
     assert told.team == attempts.hash_team("payments")
     row = attempts.build_fields
     assert list(told.rows) == [row(11, 22, DUE_MS, DUE_MS - 5_000, 2, True), row(1, 2, DUE_MS, 0, 1)]
 
 
-def test_outcomes_are_of_a_version_that_is_read(written: dict[str, bytes]) -> None:
-    assert msgspec.json.decode(written["outcome"])["v"] in format_versions.OUTCOME.reads
+def test_outcomes_are_of_a_version_that_is_read(written_records: dict[str, bytes]) -> None:
+    assert msgspec.json.decode(written_records["outcome"])["v"] in format_versions.OUTCOME.reads
 
 
-def test_an_outcome_is_read_but_not_one_of_a_newer_version(written: dict[str, bytes]) -> None:
+def test_an_outcome_is_read_but_not_one_of_a_newer_version(written_records: dict[str, bytes]) -> None:
     wanted, other = LetterLocation("orders.DLT", 3, 7), LetterLocation("orders.DLT", 3, 77)
-    told = read_outcome(written["outcome"], wanted)
+    told = read_outcome(written_records["outcome"], wanted)
     assert told is not None
     assert (told["source"], told["attempt"], told["due_ms"]) == (str(wanted), 2, DUE_MS)
-    newer = written["outcome"].replace(b'{"v":1', b'{"v":2')
+    newer = written_records["outcome"].replace(b'{"v":1', b'{"v":2')
     with pytest.raises(OutcomeNewer, match=r"outcome version 2 .*upgrade"):
         read_outcome(newer, wanted)
     # Whoever asks for another letter has no trouble with it.

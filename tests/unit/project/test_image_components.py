@@ -29,7 +29,7 @@ URLS = [
 ]
 
 
-def put(root: Path, name: str, text: str) -> None:
+def put_file(root: Path, name: str, text: str) -> None:
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     (root / name).write_text(text)
 
@@ -45,12 +45,14 @@ def put_jar(root: Path, name: str, *poms: str) -> str:
     return hashlib.sha256((root / name).read_bytes()).hexdigest()
 
 
-def made(root: Path) -> bytes:
+def make_list(root: Path) -> bytes:
     """The list of a small image whose files are put below `root`."""
-    put(root, "usr/lib/os-release", SYSTEM)
-    put(root, "var/lib/dpkg/status", STATUS)
+    put_file(root, "usr/lib/os-release", SYSTEM)
+    put_file(root, "var/lib/dpkg/status", STATUS)
     for name, version in (("dead-letter-retry", "0.1.0"), ("ruamel.yaml", "0.18.6"), ("Typing_Extensions", "4.15.0")):
-        put(root, f"{SITE}/{name}-{version}.dist-info/METADATA", f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n\n")
+        put_file(
+            root, f"{SITE}/{name}-{version}.dist-info/METADATA", f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n\n"
+        )
     sha256 = put_jar(root, f"{CACHE}/lz4-java-1.8.0.jar")
     put_jar(root, f"{SITE}/pyspark/jars/guava-33.4.0-jre.jar", "com.google.guava:guava:33.4.0-jre")
     put_jar(root, f"{SITE}/pyspark/jars/orc-core-2.1.2-shaded.jar", "x:y:1", "org.apache.orc:orc-core:2.1.2")
@@ -81,7 +83,7 @@ def test_what_is_there_and_not_set_up_is_there(state: str) -> None:
 
 
 def test_an_image_has_what_its_files_say_and_nothing_else(tmp_path: Path) -> None:
-    told = json.loads(made(tmp_path))
+    told = json.loads(make_list(tmp_path))
     about = told["metadata"]["component"]
     assert (about["type"], about["name"], about["version"]) == ("container", "analytics", "0.1.0")
     listed: dict[str, dict[str, Any]] = {each["bom-ref"]: each for each in told["components"]}
@@ -107,9 +109,9 @@ def test_an_image_has_what_its_files_say_and_nothing_else(tmp_path: Path) -> Non
 
 def test_of_the_same_files_it_is_the_same_bytes_and_has_no_time(tmp_path: Path) -> None:
     for name in ("venv/share/py4j/py4j0.10.9.9.jar", f"{SITE}/zzz"):
-        put(tmp_path / "other place", name, "")
-    listed = made(tmp_path / "one")
-    assert listed == made(tmp_path / "other place")
+        put_file(tmp_path / "other place", name, "")
+    listed = make_list(tmp_path / "one")
+    assert listed == make_list(tmp_path / "other place")
     assert str(tmp_path).encode() not in listed and not re.search(rb"timestamp|serialNumber", listed)
 
 

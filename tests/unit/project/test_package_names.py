@@ -23,7 +23,7 @@ OURS = "dead-letter-retry"
 NAMES = ("retry", "backoff")
 
 
-def installed() -> Distribution:
+def find_installed() -> Distribution:
     return distribution(OURS)
 
 
@@ -36,7 +36,7 @@ def roots(found: Distribution) -> set[Path]:
 
 
 def test_our_distribution_is_installed() -> None:
-    assert installed().metadata["Name"] == OURS
+    assert find_installed().metadata["Name"] == OURS
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,7 +48,7 @@ def test_no_other_distribution_claims_the_name(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_imported_is_ours(name: str) -> None:
     file = Path(importlib.import_module(name).__file__ or "").resolve()
-    assert file.parent.parent in roots(installed())
+    assert file.parent.parent in roots(find_installed())
 
 
 def test_the_name_is_the_same_wherever_it_is_said() -> None:

@@ -56,7 +56,7 @@ def overrides(own: type, library: type) -> set[str]:
     return {name for name in vars(own) if hasattr(library, name) and not name.startswith("__")} - {"_abc_impl", "logger"}
 
 
-def declared(name: str) -> SpecifierSet:
+def find_declared_versions(name: str) -> SpecifierSet:
     """The versions of a library that are taken."""
     lines = [*PROJECT["dependencies"], *(line for extra in PROJECT["optional-dependencies"].values() for line in extra)]
     [found] = [wanted.specifier for line in lines if (wanted := Requirement(line)).name == name]
@@ -65,7 +65,7 @@ def declared(name: str) -> SpecifierSet:
 
 @pytest.mark.parametrize("name", BOUNDED)
 def test_a_version_that_nobody_tried_is_not_installed(name: str) -> None:
-    found = declared(name)
+    found = find_declared_versions(name)
     assert version(name) in found
     major, minor, *_ = (int(part) for part in re.findall(r"\d+", version(name)))
     assert f"{major + 1}.0" not in found

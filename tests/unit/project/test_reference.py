@@ -35,7 +35,7 @@ def rows(text: str) -> list[list[str]]:
     return [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ") and "---" not in line]
 
 
-def quoted(text: str) -> set[str]:
+def list_quoted(text: str) -> set[str]:
     return set(re.findall(r"`([^`]+)`", text))
 
 
@@ -63,19 +63,19 @@ def test_every_key_of_a_policy_file_is_listed_with_the_sections_that_may_have_it
 
 
 def test_every_family_and_every_header_of_ours_is_listed() -> None:
-    named = {family for row in rows(page("frameworks.md").partition("\n## ")[0])[1:] for family in quoted(row[0])}
+    named = {family for row in rows(page("frameworks.md").partition("\n## ")[0])[1:] for family in list_quoted(row[0])}
     assert named == {*(dialect.family for dialect in DIALECTS), "celery", "dramatiq", "unknown"}
     headers = {row[0].strip("`") for row in rows(page("headers.md").partition("\n## ")[0])[1:]}
     assert headers == OURS - {RETRY_AT_MS}
 
 
 def test_every_reason_to_park_a_schedule_is_listed() -> None:
-    listed = {reason for row in rows(section("parked-reasons.md", "Scheduled messages"))[1:] for reason in quoted(row[0])}
+    listed = {reason for row in rows(section("parked-reasons.md", "Scheduled messages"))[1:] for reason in list_quoted(row[0])}
     assert listed == {reason.value for reason in schedule_request.RefusedBecause}
 
 
 def test_every_reason_to_park_is_one_that_the_code_writes_and_none_of_decide_is_missing() -> None:
-    listed = {reason for row in rows(page("parked-reasons.md")) for reason in quoted(row[0])}
+    listed = {reason for row in rows(page("parked-reasons.md")) for reason in list_quoted(row[0])}
     files = [path for root in ("retry", "backoff") for path in (DOCS.parent / root).rglob("*.py")]
     code = "".join(path.read_text(encoding="utf-8") for path in files)
     assert not {reason for reason in listed if f'"{reason}"' not in code}

@@ -33,12 +33,12 @@ def test_a_test_is_of_one_size_whatever_its_marks(marks: tuple[str, ...]) -> Non
 def test_what_starts_other_programs_is_not_of_the_first_size() -> None:
     starters = {name for name, tree in TREES.items() if starts_a_program(tree)}
     assert "tests.support.tools" in starters
-    users = {name for name in FILES if name.rpartition(".")[2].startswith("test_") and starters & reached(name)}
+    users = {name for name in FILES if name.rpartition(".")[2].startswith("test_") and starters & list_reached(name)}
     assert any("test_chart" in name for name in users)
     assert [name for name in sorted(users) if not of_a_later_size(TREES[name])] == []
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
+def iterate_imported(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             yield from (str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names))
@@ -47,7 +47,7 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 
 # What is imported from a module may be a module.
-IMPORTED = {name: [each for each in _imported(tree) if each in TREES] for name, tree in TREES.items()}
+IMPORTED = {name: [each for each in iterate_imported(tree) if each in TREES] for name, tree in TREES.items()}
 # Tests of the benchmarks' arithmetic import what they run, too.
 IMPORTED |= {name: [] for name in TREES if name.startswith("tests.bench.")}
 
@@ -63,7 +63,7 @@ def starts_a_program(tree: ast.Module) -> bool:
     return False
 
 
-def reached(name: str) -> set[str]:
+def list_reached(name: str) -> set[str]:
     """A module and all that it imports of the tests."""
     seen, todo = set(), [name]
     while todo:
@@ -76,7 +76,7 @@ def reached(name: str) -> set[str]:
 
 def of_a_later_size(tree: ast.Module) -> bool:
     """Whether each test of a module is marked so, or the module is and none of them is essential."""
-    whole = any(isinstance(node, ast.Assign) and _marked(node, "pytestmark", "check|slow|release") for node in tree.body)
+    whole = any(isinstance(node, ast.Assign) and is_marked(node, "pytestmark", "check|slow|release") for node in tree.body)
     tests = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
     decorators = ["\n".join(map(ast.unparse, test.decorator_list)) for test in tests]
     if any("mark.essential" in each for each in decorators):
@@ -84,5 +84,5 @@ def of_a_later_size(tree: ast.Module) -> bool:
     return whole or all(re.search(r"mark\.(check|slow|release)\b", each) for each in decorators)
 
 
-def _marked(assigned: ast.Assign, name: str, marks: str) -> bool:
+def is_marked(assigned: ast.Assign, name: str, marks: str) -> bool:
     return ast.unparse(assigned.targets[0]) == name and bool(re.search(rf"mark\.({marks})\b", ast.unparse(assigned.value)))

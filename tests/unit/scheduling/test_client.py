@@ -20,12 +20,12 @@ def read(record: client.ScheduleRecord) -> Any:
     return read_request(MemoryRecord(sent, 0, 0, NOW_S * 1_000), NOW_S * 1_000, Rules(lambda _topic: True))
 
 
-def scheduled(**other: Any) -> client.ScheduleRecord:
+def make_schedule(**other: Any) -> client.ScheduleRecord:
     return client.schedule(**{"topic": "online", "key": b"vid1", "value": b"x", "at": NOW_S + 60, "schedule_id": "a"} | other)
 
 
 def test_1_6_schedule_makes_what_the_scheduler_reads() -> None:
-    record = scheduled(schedules_topic="mine", headers=[("a", b"1"), ("scheduler-key", b"stale")])
+    record = make_schedule(schedules_topic="mine", headers=[("a", b"1"), ("scheduler-key", b"stale")])
     assert (record["topic"], record["key"], record["value"]) == ("mine", b"a", b"x")
     put = read(record)
     assert isinstance(put, Put)
@@ -33,9 +33,9 @@ def test_1_6_schedule_makes_what_the_scheduler_reads() -> None:
 
 
 def test_1_6_a_time_is_never_cut_to_an_earlier_second() -> None:
-    assert read(scheduled(at=NOW_S + 0.2)).due_at_ms == (NOW_S + 1) * 1_000
+    assert read(make_schedule(at=NOW_S + 0.2)).due_at_ms == (NOW_S + 1) * 1_000
     at = datetime.datetime.fromtimestamp(NOW_S, datetime.timezone(datetime.timedelta(hours=3)))
-    assert read(scheduled(at=at)).due_at_ms == NOW_S * 1_000
+    assert read(make_schedule(at=at)).due_at_ms == NOW_S * 1_000
 
 
 def test_1_6_cancel_is_a_null_under_the_same_id() -> None:
@@ -50,11 +50,11 @@ def test_1_6_cancel_is_a_null_under_the_same_id() -> None:
 ])  # fmt: skip
 def test_1_6_what_would_be_no_schedule_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"."):
-        scheduled(**wrong)
+        make_schedule(**wrong)
 
 
 def test_1_6_a_message_from_a_scheduler_is_known() -> None:
-    put = read(scheduled())
+    put = read(make_schedule())
     assert client.is_scheduled_message(put.headers)
     assert not client.is_scheduled_message([("a", b"1")])
     assert not client.is_scheduled_message(None)

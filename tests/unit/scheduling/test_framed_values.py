@@ -54,19 +54,19 @@ def former(registry: RegistryServer) -> bytes:
     return confluent(7, formats.encode_avro_json(VALUE, formats.parse_avro_schemas([SCHEMA])))
 
 
-def edited(registry: RegistryServer, value: bytes, given: bytes) -> bytes | None:
+def edit_value(registry: RegistryServer, value: bytes, given: bytes) -> bytes | None:
     return Edit(given, framing=FramedValues({"url": registry.url})).apply_to(entry(value)).value
 
 
 def test_json_is_encoded_by_the_schema_of_the_letter(registry: RegistryServer) -> None:
-    new = edited(registry, former(registry), payment(id="other", note=None)) or b""
+    new = edit_value(registry, former(registry), payment(id="other", note=None)) or b""
     assert new[:5] == b"\0\0\0\0\7"
     assert formats.decode_avro_json(new[5:], formats.parse_avro_schemas([SCHEMA])) == VALUE | {"id": "other", "note": None}
 
 
 def test_what_a_schema_has_a_default_for_may_be_left_out(registry: RegistryServer) -> None:
     given = {name: value for name, value in VALUE.items() if name not in ("note", "raw")}
-    new = edited(registry, former(registry), json.dumps(given).encode()) or b""
+    new = edit_value(registry, former(registry), json.dumps(given).encode()) or b""
     assert formats.decode_avro_json(new[5:], formats.parse_avro_schemas([SCHEMA])) == VALUE | {"note": None, "raw": ""}
 
 
@@ -82,24 +82,24 @@ def test_what_a_schema_has_a_default_for_may_be_left_out(registry: RegistryServe
 )
 def test_fields_that_are_wrong_are_named(registry: RegistryServer, changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ActionRefused, match=told):
-        edited(registry, former(registry), payment(**changes))
+        edit_value(registry, former(registry), payment(**changes))
 
 
 def test_a_field_without_a_default_must_be_there(registry: RegistryServer) -> None:
     with pytest.raises(ActionRefused, match="no value and no default"):
-        edited(registry, former(registry), b'{"id": "p"}')
+        edit_value(registry, former(registry), b'{"id": "p"}')
 
 
 def test_json_by_a_schema_of_json_is_framed_and_what_has_no_json_is_refused(registry: RegistryServer) -> None:
-    assert edited(registry, confluent(8, b"{}"), b'{"a": 1}') == confluent(8, b'{"a": 1}')
+    assert edit_value(registry, confluent(8, b"{}"), b'{"a": 1}') == confluent(8, b'{"a": 1}')
     with pytest.raises(ActionRefused, match="schema 9 does not take this value: not a Protobuf schema"):
-        edited(registry, confluent(9, b"\0x"), b"{}")
+        edit_value(registry, confluent(9, b"\0x"), b"{}")
 
 
 def test_a_value_with_its_frame_is_taken_as_it_is_and_no_other(registry: RegistryServer) -> None:
-    assert edited(registry, former(registry), confluent(7, b"anything")) == confluent(7, b"anything")
+    assert edit_value(registry, former(registry), confluent(7, b"anything")) == confluent(7, b"anything")
     with pytest.raises(ActionRefused, match="framed for schema 7"):
-        edited(registry, former(registry), confluent(8, b"anything"))
+        edit_value(registry, former(registry), confluent(8, b"anything"))
     assert registry.asked == []
 
 
@@ -107,7 +107,7 @@ def test_without_a_registry_nothing_is_edited_by_its_schema(registry: RegistrySe
     with pytest.raises(SchemaUnavailable, match="RETRY_REGISTRY_URL"):
         Edit(payment(), framing=FramedValues({})).apply_to(entry(former(registry)))
     with pytest.raises(SchemaUnavailable, match="no schema 3"):
-        edited(registry, confluent(3, b"x"), payment())
+        edit_value(registry, confluent(3, b"x"), payment())
 
 
 def test_the_preview_tells_both_in_json(registry: RegistryServer) -> None:

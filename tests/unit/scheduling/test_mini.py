@@ -17,7 +17,7 @@ from retry.scheduling.messages.search import ScheduleJson
 NOW_MS = 1_700_000_000_000
 
 
-def filled(count: int = 3) -> Mini:
+def filled_mini(count: int = 3) -> Mini:
     mini = Mini()
     for n in range(count):
         at = NOW_MS // 1_000 + 10 * (n + 1)
@@ -28,7 +28,7 @@ def filled(count: int = 3) -> Mini:
 def ask(mini: Mini, *paths: str, decode: Decode | None = None) -> list[tuple[int, Any, Any]]:
     """Status, headers and JSON of each."""
 
-    async def asked() -> list[tuple[int, Any, Any]]:
+    async def ask_three() -> list[tuple[int, Any, Any]]:
         sources = ScheduleSources(mini.schedules, mini.schedules, mini.list_sent_schedules)
         rest = Rest(sources, lambda: {"hostname": "h", "address": ["10.0.0.1"]}, lambda: True, "mini", decode)
         server = HttpServer(rest.app, "rest", "127.0.0.1", 0)
@@ -42,11 +42,11 @@ def ask(mini: Mini, *paths: str, decode: Decode | None = None) -> list[tuple[int
         server.stop()
         return found
 
-    return asyncio.run(asked())
+    return asyncio.run(ask_three())
 
 
 def test_1_20_schedules_wait_are_replaced_cancelled_and_fired_in_due_order_without_kafka() -> None:
-    mini = filled()
+    mini = filled_mini()
     at = NOW_MS // 1_000 + 5
     mini.send_record(client.schedule(topic="online", key=b"new", value=b"new", at=at, schedule_id="id-2"), NOW_MS)
     mini.send_record(client.cancel(schedule_id="id-1"), NOW_MS)
@@ -59,7 +59,7 @@ def test_1_20_schedules_wait_are_replaced_cancelled_and_fired_in_due_order_witho
 
 
 def test_1_17_schedules_have_the_fields_of_the_go_scheduler() -> None:
-    ((status, headers, body),) = ask(filled(1), "/schedules")
+    ((status, headers, body),) = ask(filled_mini(1), "/schedules")
     assert status == 200
     assert headers["X-Total-Count"] == "1"
     assert body == [{
@@ -76,7 +76,7 @@ def test_1_17_nothing_waits_is_an_empty_array_and_liveness_says_200() -> None:
 
 
 def test_1_17_pages_are_linked_and_everything_is_there_on_request() -> None:
-    mini = filled(2_345)
+    mini = filled_mini(2_345)
     (_, headers, first), (_, _, everything) = ask(mini, "/schedules?sort-by=epoch%20asc", "/schedules?all=true")
     assert len(first) == 1_000
     assert headers["X-Total-Count"] == "2345"
@@ -86,14 +86,14 @@ def test_1_17_pages_are_linked_and_everything_is_there_on_request() -> None:
 
 
 def test_1_17_more_schedules_than_a_page_come_all_where_no_page_is_asked_for() -> None:
-    every, page, some = ask(filled(2_345), "/schedules", "/schedules?max=10", "/live/schedules?schedule-id=id-1")
+    every, page, some = ask(filled_mini(2_345), "/schedules", "/schedules?max=10", "/live/schedules?schedule-id=id-1")
     assert sorted(each["id"] for each in every[2]) == sorted(f"id-{n}" for n in range(2_345))
     assert ("X-Total-Count" in every[1], len(page[2]), page[1]["X-Total-Count"]) == (False, 10, "2345")
     assert (len(some[2]), "X-Total-Count" in some[1]) == (1_111, False)
 
 
 def test_1_23_the_admin_pages_words_over_schedules_live_and_history() -> None:
-    mini = filled()
+    mini = filled_mini()
     mini.fire(NOW_MS + 10_000)
     schedules, live, history, one, gone, wrong = ask(
         mini, "/scheduler/any/schedules?schedule-id=id-1", "/live/scheduler/any/schedules?max=1&sort-by=id", "/history/schedules",
@@ -109,14 +109,14 @@ def test_1_23_the_admin_pages_words_over_schedules_live_and_history() -> None:
 
 
 def test_1_23_stats() -> None:
-    mini = filled()
+    mini = filled_mini()
     mini.fire(NOW_MS + 10_000)
     ((_, _, body),) = ask(mini, "/stats")
     assert body == [{"scheduler": "mini", "total": 2, "total_live": 2, "total_history": 1}]
 
 
 def test_1_23_the_list_of_schedulers_is_this_one_in_the_admin_pages_words() -> None:
-    ((status, _, (body,)),) = ask(filled(1), "/schedulers")
+    ((status, _, (body,)),) = ask(filled_mini(1), "/schedulers")
     assert status == 200
     assert (body["name"], [each["hostname"] for each in body["instances"]]) == ("mini", [["h"]])
     assert body["instances"][0]["ip"] == "10.0.0.1"
@@ -127,7 +127,7 @@ def test_1_23_a_detail_has_its_value_decoded_and_a_list_has_it_as_it_is() -> Non
     async def decode(shown: ScheduleJson) -> ScheduleJson:
         return ScheduleJson(**{**shown, "value": "decoded"})  # type: ignore[typeddict-item]
 
-    one, of_admin, listed = ask(filled(1), "/schedule/id-0", "/scheduler/any/schedule/id-0", "/schedules", decode=decode)
+    one, of_admin, listed = ask(filled_mini(1), "/schedule/id-0", "/scheduler/any/schedule/id-0", "/schedules", decode=decode)
     assert [each["value"] for each in one[2]] == ["decoded"]
     assert of_admin[2][0]["schedule"]["value"] == "decoded"
     assert base64.b64decode(listed[2][0]["value"]) == b"v0"

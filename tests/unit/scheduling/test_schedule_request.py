@@ -44,7 +44,7 @@ def ask(record: MemoryRecord | UnreadableHeaders, rules: Rules = RULES, now_ms: 
     return read_request(record, now_ms, rules)
 
 
-def put(record: MemoryRecord, rules: Rules = RULES, now_ms: int = NOW_S * 1_000) -> Put:
+def read_put(record: MemoryRecord, rules: Rules = RULES, now_ms: int = NOW_S * 1_000) -> Put:
     found = ask(record, rules, now_ms)
     assert isinstance(found, Put), found
     return found
@@ -57,12 +57,12 @@ def reason(record: MemoryRecord | UnreadableHeaders, rules: Rules = RULES, now_m
 
 
 def test_1_1_epoch_in_seconds_target_topic_and_target_key_are_taken_from_the_headers() -> None:
-    found = put(message(1_893_456_000))
+    found = read_put(message(1_893_456_000))
     assert (found.due_at_ms, found.target, found.target_key) == (1_893_456_000_000, "online-videos", b"vid1")
 
 
 def test_1_2_the_example_of_the_seed_comes_out_as_written_there() -> None:
-    found = put(message(1_893_456_000, ("customer-header", b"dummy"), sent_ms=1_607_918_336_000), Rules(lambda _: True))
+    found = read_put(message(1_893_456_000, ("customer-header", b"dummy"), sent_ms=1_607_918_336_000), Rules(lambda _: True))
     assert found.headers == [
         ("customer-header", b"dummy"),
         ("scheduler-timestamp", b"1607918336"),
@@ -74,13 +74,13 @@ def test_1_2_the_example_of_the_seed_comes_out_as_written_there() -> None:
 def test_1_2_customer_headers_keep_order_duplicates_and_nulls_and_no_scheduler_header_passes_through() -> None:
     others: Headers = [("a", b"1"), ("b", None), ("a", b""), ("Scheduler-x", b"kept: another case")]
     stale: Headers = [("scheduler-key", b"of the last time"), ("scheduler-anything", b"x")]
-    found = put(message(NOW_S, *others, *stale))
+    found = read_put(message(NOW_S, *others, *stale))
     assert found.headers[: len(others)] == others
     assert [name for name, _ in found.headers[len(others) :]] == ["scheduler-timestamp", "scheduler-key", "scheduler-topic"]
 
 
 def test_1_2_the_timestamp_is_that_of_the_message_in_seconds_cut_off() -> None:
-    found = put(message(sent_ms=NOW_S * 1_000 + 999))
+    found = read_put(message(sent_ms=NOW_S * 1_000 + 999))
     assert ("scheduler-timestamp", b"%d" % NOW_S) in found.headers
 
 
@@ -94,7 +94,7 @@ def test_1_5_our_own_tombstone_read_back_says_nothing() -> None:
 
 
 def test_1_5_a_value_with_that_header_is_a_schedule_all_the_same() -> None:
-    assert put(message(NOW_S + 5, ("scheduler-done", b"41"))).due_at_ms == (NOW_S + 5) * 1_000
+    assert read_put(message(NOW_S + 5, ("scheduler-done", b"41"))).due_at_ms == (NOW_S + 5) * 1_000
 
 
 @pytest.mark.parametrize(("late_s", "grace_s", "goes"), [
@@ -108,14 +108,14 @@ def test_1_15_and_1_25_past_due_on_arrival_goes_at_once_within_grace(late_s: int
 
 def test_1_12_what_was_in_time_and_is_read_late_is_missed_and_goes_whatever_the_grace() -> None:
     sent = message(NOW_S - 600, sent_ms=(NOW_S - 3_600) * 1_000)
-    found = put(sent, RULES._replace(grace_s=0))
+    found = read_put(sent, RULES._replace(grace_s=0))
     assert found.due_at_ms == (NOW_S - 600) * 1_000
 
 
 def test_1_14_missed_schedules_of_before_since_are_too_old_and_stay_in_their_topic() -> None:
     yesterday = message(TODAY_S - 60, sent_ms=(TODAY_S - 600) * 1_000)
     assert ask(yesterday) == Invalid(RefusedBecause.TOO_OLD, ends=False)
-    assert put(yesterday, RULES._replace(since_s=TODAY_S - 86_400)).due_at_ms == (TODAY_S - 60) * 1_000
+    assert read_put(yesterday, RULES._replace(since_s=TODAY_S - 86_400)).due_at_ms == (TODAY_S - 60) * 1_000
 
 
 def test_1_25_a_message_from_the_future_counts_as_arrived_now() -> None:
@@ -123,7 +123,7 @@ def test_1_25_a_message_from_the_future_counts_as_arrived_now() -> None:
 
 
 def test_probe_epoch_is_now() -> None:
-    assert put(message(NOW_S), RULES._replace(grace_s=0), NOW_S * 1_000 + 700).due_at_ms == NOW_S * 1_000
+    assert read_put(message(NOW_S), RULES._replace(grace_s=0), NOW_S * 1_000 + 700).due_at_ms == NOW_S * 1_000
 
 
 @pytest.mark.parametrize(("epoch", "why", "ends"), [
@@ -153,16 +153,16 @@ def test_probe_targets_that_are_none(target: str | None, why: RefusedBecause) ->
 
 
 def test_probe_an_empty_value_is_a_message_like_any_other() -> None:
-    assert put(message(value=b"")).target == "online-videos"
+    assert read_put(message(value=b"")).target == "online-videos"
 
 
 def test_probe_without_a_target_key_it_goes_with_a_null_key() -> None:
-    assert put(message(target_key=None)).target_key is None
-    assert put(message(target_key=b"")).target_key == b""
+    assert read_put(message(target_key=None)).target_key is None
+    assert read_put(message(target_key=b"")).target_key == b""
 
 
 def test_probe_of_a_header_that_is_there_twice_the_first_counts_as_with_the_go_scheduler() -> None:
-    assert put(message(NOW_S + 60, ("scheduler-epoch", b"%d" % (NOW_S + 99)))).due_at_ms == (NOW_S + 60) * 1_000
+    assert read_put(message(NOW_S + 60, ("scheduler-epoch", b"%d" % (NOW_S + 99)))).due_at_ms == (NOW_S + 60) * 1_000
 
 
 @pytest.mark.parametrize("key", [None, b"", b"  "])

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from retry.scheduling.messages.search import Query, QueryInvalid, ScheduleJson, SearchPage, parse_query, search
 
 
-def shown(id_: str, epoch: int, timestamp: int = 0) -> ScheduleJson:
+def make_schedule_json(id_: str, epoch: int, timestamp: int = 0) -> ScheduleJson:
     others = {"topic": "s", "target-topic": "t", "target-key": "k", "value": None}
     return {"id": id_, "epoch": epoch, "timestamp": timestamp, **others}  # type: ignore[typeddict-item]
 
 
-MANY = [shown(f"vid-{n % 7}-{n}", n // 2, 1_000 - n) for n in range(50)]
+MANY = [make_schedule_json(f"vid-{n % 7}-{n}", n // 2, 1_000 - n) for n in range(50)]
 
 
 def ids(found: SearchPage) -> list[str]:
@@ -60,7 +60,7 @@ def test_what_cannot_be_used_is_said(wrong: dict[str, str]) -> None:
 def test_pages_together_are_all_of_it_once_and_in_order(
     rows: list[tuple[str, int, int]], most: int, field: str, descending: bool
 ) -> None:
-    schedules = [shown(f"{id_}{n}", epoch, stamp) for n, (id_, epoch, stamp) in enumerate(rows)]
+    schedules = [make_schedule_json(f"{id_}{n}", epoch, stamp) for n, (id_, epoch, stamp) in enumerate(rows)]
     wanted = Query(field=field, descending=descending, rows_max=most)
     paged: list[str] = []
     while len(paged) < len(schedules):

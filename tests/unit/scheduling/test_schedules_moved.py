@@ -89,7 +89,7 @@ class Link:
 
 
 @pytest.fixture
-def linked(stepped_clock: Simulated, monkeypatch: pytest.MonkeyPatch) -> Any:
+def move_linked(stepped_clock: Simulated, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Moves schedules of these sizes behind a link; gives the outcome, the link and what came to the other topic."""
 
     def move(sizes: list[int], bytes_per_s: float, forgets: int = 0) -> tuple[Moved, Link, Counter[bytes]]:
@@ -104,28 +104,28 @@ def linked(stepped_clock: Simulated, monkeypatch: pytest.MonkeyPatch) -> Any:
     return move
 
 
-def test_a_transaction_that_takes_longer_than_it_lives_is_followed_by_smaller_ones_until_all_is_moved(linked: Any) -> None:
-    moved, link, came = linked([20_000] * 900, 500_000.0)
+def test_a_transaction_that_takes_longer_than_it_lives_is_followed_by_smaller_ones_until_all_is_moved(move_linked: Any) -> None:
+    moved, link, came = move_linked([20_000] * 900, 500_000.0)
     assert moved == Moved(900, 0)
     assert came == Counter(b"k%d" % n for n in range(900))
     # Halved three times, each time by another producer.
     assert link.opened == 4 and max(link.sizes[3:]) < LIVES_S * 500_000
 
 
-def test_of_a_fast_link_transactions_stay_as_large_as_settings_and_number_allow(linked: Any) -> None:
-    moved, link, _ = linked([100] * 2_500 + [1 << 20] * 20, 1e9)
+def test_of_a_fast_link_transactions_stay_as_large_as_settings_and_number_allow(move_linked: Any) -> None:
+    moved, link, _ = move_linked([100] * 2_500 + [1 << 20] * 20, 1e9)
     assert moved == Moved(2_520, 0)
     assert link.opened == 1
     assert [round(size / (1 << 20)) for size in link.sizes] == [0, 0, 15, 5]
 
 
-def test_what_was_committed_without_an_answer_is_counted_and_not_moved_again(linked: Any) -> None:
-    moved, link, came = linked([20_000] * 300, 500_000.0, forgets=1)
+def test_what_was_committed_without_an_answer_is_counted_and_not_moved_again(move_linked: Any) -> None:
+    moved, link, came = move_linked([20_000] * 300, 500_000.0, forgets=1)
     assert moved == Moved(300, 0)
     assert set(came.values()) == {1} and len(came) == 300
     assert link.opened == 2
 
 
-def test_a_single_schedule_that_does_not_get_through_ends_the_move(linked: Any) -> None:
+def test_a_single_schedule_that_does_not_get_through_ends_the_move(move_linked: Any) -> None:
     with pytest.raises(MigrationStopped, match="records do not arrive in time; what was moved stays moved"):
-        linked([1_000, 1_000, 900_000, 1_000], 100_000.0)
+        move_linked([1_000, 1_000, 900_000, 1_000], 100_000.0)

@@ -31,7 +31,7 @@ def no_registry(number):
 reader = Reader(no_registry)
 
 
-def defined(frequency=None, configurations=None, **more):
+def definition_of(frequency=None, configurations=None, **more):
     config = {"outputTopic": "bills", "configurations": configurations}
     return {**KEY, "frequency": frequency, "config": config, "data": None, **more}
 
@@ -70,7 +70,7 @@ def test_0_12_the_schemas_of_the_package_are_what_reads_and_writes():
 @pytest.mark.parametrize("unit", UNITS_MS)
 @pytest.mark.parametrize("form", [AVRO, JSON])
 def test_0_5_all_six_units(unit, form):
-    value = defined({"frequencyTimeUnit": unit, "time": 3})
+    value = definition_of({"frequencyTimeUnit": unit, "time": 3})
     schema = formats.package_schema(formats.DEFINITION_SCHEMA)
     payload = json.dumps(value).encode() if form == JSON else formats.encode_avro(value, schema)
     lengths_s = {"MILLISECONDS": 0.003, "SECONDS": 3, "MINUTES": 180, "HOURS": 10_800, "DAYS": 259_200, "WEEKS": 1_814_400}
@@ -84,15 +84,15 @@ def test_json_may_leave_the_names_to_the_key_and_call_the_unit_a_unit():
 
 
 def test_cron_stands_in_the_frequency_or_in_the_configurations():
-    by_json = read(KEY, defined({"cron": "0 6 * * *", "timeZone": "Europe/Berlin"}))
+    by_json = read(KEY, definition_of({"cron": "0 6 * * *", "timeZone": "Europe/Berlin"}))
     own = {"schedule.cron": "0 6 * * *", "schedule.timeZone": "Europe/Berlin", "theirs": "x"}
-    by_avro = read(KEY, through_avro(defined(None, own)))
+    by_avro = read(KEY, through_avro(definition_of(None, own)))
     assert by_json == by_avro
     assert (by_json.cron, by_json.zone, by_json.every_ms) == ("0 6 * * *", "Europe/Berlin", 0)
 
 
 def test_0_14_without_a_frequency_it_is_once():
-    found = read(KEY, through_avro(defined()))
+    found = read(KEY, through_avro(definition_of()))
     assert (found.every_ms, found.cron) == (0, "")
 
 
@@ -101,44 +101,44 @@ def test_everything_that_a_task_may_say_of_itself():
         "schedule.timeZone": "Europe/Berlin", "schedule.start": "2026-05-01T06:00", "schedule.end": "2026-06-01T00:00:00Z",
         "schedule.jitter": "5s", "schedule.misfire": "all", "schedule.late": "2m", "schedule.catchUp": "7",
     }  # fmt: skip
-    found = read(KEY, through_avro(defined({"frequencyTimeUnit": "MINUTES", "time": 5}, own)))
+    found = read(KEY, through_avro(definition_of({"frequencyTimeUnit": "MINUTES", "time": 5}, own)))
     assert (found.start_ms, found.end_ms) == (1_777_608_000_000, 1_780_272_000_000)
     assert (found.jitter_ms, found.misfire, found.late_ms, found.catch_up_max) == (5_000, "all", 120_000, 7)
 
 
 SECOND = {"frequencyTimeUnit": "SECONDS", "time": 1}
 REFUSED = [
-    (defined({"frequencyTimeUnit": "FORTNIGHTS", "time": 1}), "FORTNIGHTS"),
-    (defined({"frequencyTimeUnit": "SECONDS", "time": 0}), "frequency.time"),
-    (defined({"frequencyTimeUnit": "SECONDS", "time": -5}), "frequency.time"),
-    (defined({"frequencyTimeUnit": "SECONDS", "time": True}), "frequency.time"),
-    (defined({"frequencyTimeUnit": "SECONDS", "time": 1.5}), "frequency.time"),
-    (defined({"frequencyTimeUnit": "WEEKS", "time": 10**6}), "ten years"),
-    (defined({"time": 1}), "frequencyTimeUnit"),
-    (defined("daily"), "neither a mapping nor null"),
-    (defined({"cron": "every day"}), "five fields"),
-    (defined({"cron": 5}), "cron expression"),
-    (defined({"cron": "@daily", "timeZone": "Europe/Atlantis"}), "Atlantis"),
-    (defined({"cron": "@daily", "timeZone": 7}), "time zone"),
-    (defined(SECOND, {"schedule.cron": "@daily"}), "both a cron expression and a period"),
-    (defined(SECOND, {"schedule.jitter": "1s"}), "as long as the period"),
-    (defined(SECOND, {"schedule.jitter": "soon"}), "not a duration"),
-    (defined(SECOND, {"schedule.start": "tomorrow"}), "not a time"),
-    (defined(SECOND, {"schedule.end": "1066-10-14T00:00:00Z"}), "between 1970 and 9999"),
-    (defined(SECOND, {"schedule.start": "0001-01-01T00:00:00+14:00"}), "not a time"),
-    (defined(SECOND, {"schedule.misfire": "twice"}), "once, skip, all"),
-    (defined(SECOND, {"schedule.catchUp": "0"}), "from 1 to 10,000"),
-    (defined(SECOND, {"schedule.catchUp": "9" * 5_000}), "from 1 to 10,000"),
-    (defined(SECOND, {"schedule.catchUp": "²"}), "from 1 to 10,000"),
-    (defined(SECOND, {"schedule.late": "999ms"}), "shorter than 1s"),
-    (defined(SECOND, {"schedule.jiter": "1s"}), "no such key"),
-    (defined(SECOND, {"schedule.jitter": 5}), "not text"),
-    (defined(SECOND, ["schedule.jitter"]), "config.configurations"),
-    (defined(taskName="pay"), "taskName is 'pay', but 'bill' in the key"),
-    (defined(config=None), "config is nothing"),
-    (defined(config={}), "config.outputTopic"),
-    (defined(config={"outputTopic": ""}), "config.outputTopic"),
-    (defined(config={"outputTopic": 5}), "config.outputTopic"),
+    (definition_of({"frequencyTimeUnit": "FORTNIGHTS", "time": 1}), "FORTNIGHTS"),
+    (definition_of({"frequencyTimeUnit": "SECONDS", "time": 0}), "frequency.time"),
+    (definition_of({"frequencyTimeUnit": "SECONDS", "time": -5}), "frequency.time"),
+    (definition_of({"frequencyTimeUnit": "SECONDS", "time": True}), "frequency.time"),
+    (definition_of({"frequencyTimeUnit": "SECONDS", "time": 1.5}), "frequency.time"),
+    (definition_of({"frequencyTimeUnit": "WEEKS", "time": 10**6}), "ten years"),
+    (definition_of({"time": 1}), "frequencyTimeUnit"),
+    (definition_of("daily"), "neither a mapping nor null"),
+    (definition_of({"cron": "every day"}), "five fields"),
+    (definition_of({"cron": 5}), "cron expression"),
+    (definition_of({"cron": "@daily", "timeZone": "Europe/Atlantis"}), "Atlantis"),
+    (definition_of({"cron": "@daily", "timeZone": 7}), "time zone"),
+    (definition_of(SECOND, {"schedule.cron": "@daily"}), "both a cron expression and a period"),
+    (definition_of(SECOND, {"schedule.jitter": "1s"}), "as long as the period"),
+    (definition_of(SECOND, {"schedule.jitter": "soon"}), "not a duration"),
+    (definition_of(SECOND, {"schedule.start": "tomorrow"}), "not a time"),
+    (definition_of(SECOND, {"schedule.end": "1066-10-14T00:00:00Z"}), "between 1970 and 9999"),
+    (definition_of(SECOND, {"schedule.start": "0001-01-01T00:00:00+14:00"}), "not a time"),
+    (definition_of(SECOND, {"schedule.misfire": "twice"}), "once, skip, all"),
+    (definition_of(SECOND, {"schedule.catchUp": "0"}), "from 1 to 10,000"),
+    (definition_of(SECOND, {"schedule.catchUp": "9" * 5_000}), "from 1 to 10,000"),
+    (definition_of(SECOND, {"schedule.catchUp": "²"}), "from 1 to 10,000"),
+    (definition_of(SECOND, {"schedule.late": "999ms"}), "shorter than 1s"),
+    (definition_of(SECOND, {"schedule.jiter": "1s"}), "no such key"),
+    (definition_of(SECOND, {"schedule.jitter": 5}), "not text"),
+    (definition_of(SECOND, ["schedule.jitter"]), "config.configurations"),
+    (definition_of(taskName="pay"), "taskName is 'pay', but 'bill' in the key"),
+    (definition_of(config=None), "config is nothing"),
+    (definition_of(config={}), "config.outputTopic"),
+    (definition_of(config={"outputTopic": ""}), "config.outputTopic"),
+    (definition_of(config={"outputTopic": 5}), "config.outputTopic"),
     ({}, "config is nothing"),
 ]
 
@@ -153,10 +153,10 @@ def test_what_cannot_be_done_is_refused_and_said(value, told):
 @pytest.mark.parametrize("key", [{}, {"customerId": "acme"}, {"customerId": "", "taskName": "x"}, {"customerId": 1}])
 def test_a_key_that_names_no_task_is_refused(key):
     with pytest.raises(TaskInvalid, match="the key's"):
-        read(key, defined())
+        read(key, definition_of())
 
 
-SECONDLY = formats.encode_avro(defined(SECOND), formats.package_schema(formats.DEFINITION_SCHEMA))
+SECONDLY = formats.encode_avro(definition_of(SECOND), formats.package_schema(formats.DEFINITION_SCHEMA))
 
 
 @pytest.mark.parametrize(
@@ -190,9 +190,9 @@ said = st.sampled_from(["outputTopic", "configurations", "cron", "timeZone", "ti
 values = leaves | st.lists(leaves, max_size=2) | st.dictionaries(said, leaves, max_size=3)
 
 
-@given(st.dictionaries(st.sampled_from(list(defined())), values), values, values)
+@given(st.dictionaries(st.sampled_from(list(definition_of())), values), values, values)
 def test_whatever_a_definition_says_it_is_read_or_refused(value, frequency, configurations):
-    for each in (value, defined(frequency, configurations)):
+    for each in (value, definition_of(frequency, configurations)):
         with suppress(TaskInvalid):
             assert read(KEY, each).task_name == "bill"
 
@@ -216,7 +216,7 @@ def test_a_schema_of_the_registry_is_asked_for_once():
 
     own = Reader(schema)
     for _ in range(3):
-        assert own.definition(b"\0\0\0\0\x07" + SECONDLY) == defined(SECOND)
+        assert own.definition(b"\0\0\0\0\x07" + SECONDLY) == definition_of(SECOND)
     assert asked == [7]
 
 

@@ -57,7 +57,7 @@ def one(message, **options):
     return row["key"], envelope_codec.PLAIN.decode(row["key"], row["value"]), shard
 
 
-def defined(frequency=None, configurations=None, output_topic="bills", key=KEY):
+def definition_of(frequency=None, configurations=None, output_topic="bills", key=KEY):
     config = {"outputTopic": output_topic, "configurations": configurations}
     return {**key, "frequency": frequency, "config": config, "data": {"a": "b"}}
 
@@ -67,7 +67,7 @@ def as_json(value):
 
 
 def task(frequency=None, configurations=None, **more):
-    return Message(as_json(KEY), as_json(defined(frequency, configurations)), **more)
+    return Message(as_json(KEY), as_json(definition_of(frequency, configurations)), **more)
 
 
 SECOND = {"frequencyTimeUnit": "SECONDS", "time": 1}
@@ -76,10 +76,10 @@ SECOND = {"frequencyTimeUnit": "SECONDS", "time": 1}
 @pytest.mark.parametrize("form", [AVRO, JSON])
 def test_0_1_0_7_0_11_a_definition_is_an_entry_for_its_own_topic_in_its_own_bytes(form):
     if form == AVRO:
-        definition = formats.encode_avro(defined(SECOND), formats.package_schema(formats.DEFINITION_SCHEMA))
+        definition = formats.encode_avro(definition_of(SECOND), formats.package_schema(formats.DEFINITION_SCHEMA))
         payloads = formats.encode_avro(KEY, formats.package_schema(formats.KEY_SCHEMA)), definition
     else:
-        payloads = as_json(KEY), as_json(defined(SECOND))
+        payloads = as_json(KEY), as_json(definition_of(SECOND))
     key, entry, shard = one(Message(*payloads, headers=[("theirs", b"x"), ("task-run", b"99")]))
     name = entry_keys.hash_name("tasks", "task-schedules", b'["acme","bill"]')
     assert (entry_keys.name_of(key), shard) == (name, entry_keys.find_shard(name, SHARDS))
@@ -104,20 +104,20 @@ def test_0_10_one_door_adds_changes_finds_and_deletes_tasks_of_each_unit(unit):
     """What the seed has a handler of each unit for: add, get, delete, and how long a period is."""
     table = MemoryTable()
 
-    def found(message):
+    def list_periods(message):
         rows = [(row["key"], row["value"]) for of_shard in result(message).entries.values() for row in of_shard]
         table.apply_records(rows, table.next_offset + len(rows), NOW_MS)
         return [envelopes.decode_named(table.get(key)).plan.every_ms for _, key, _ in table.scan_entries(b"", 10)]
 
-    assert found(task({"frequencyTimeUnit": unit, "time": 1})) == [UNITS_MS[unit]]
-    assert found(task({"frequencyTimeUnit": unit, "time": 3}, offset=8)) == [3 * UNITS_MS[unit]]
-    assert found(Message(as_json(KEY), None, offset=9)) == []
+    assert list_periods(task({"frequencyTimeUnit": unit, "time": 1})) == [UNITS_MS[unit]]
+    assert list_periods(task({"frequencyTimeUnit": unit, "time": 3}, offset=8)) == [3 * UNITS_MS[unit]]
+    assert list_periods(Message(as_json(KEY), None, offset=9)) == []
 
 
 def test_0_9_customers_have_tasks_of_the_same_name_each_of_its_own():
     def name(customer, job, topic="task-schedules"):
         key = {"customerId": customer, "taskName": job}
-        return entry_keys.name_of(one(Message(as_json(key), as_json(defined(SECOND, key=key)), topic=topic))[0])
+        return entry_keys.name_of(one(Message(as_json(key), as_json(definition_of(SECOND, key=key)), topic=topic))[0])
 
     found = [name("acme", "bill"), name("bcme", "bill"), name("acme", "mail"), name("acme", "bill", "more"), name("acmeb", "ill")]
     found += [name("a\0b", "c"), name("a", "b\0c"), name('a","b', "c"), name("a", 'b","c')]
@@ -125,7 +125,7 @@ def test_0_9_customers_have_tasks_of_the_same_name_each_of_its_own():
 
 
 def test_0_9_a_task_has_one_name_whatever_the_form_of_its_key():
-    binary = Message(formats.encode_avro(KEY, formats.package_schema(formats.KEY_SCHEMA)), as_json(defined(SECOND)))
+    binary = Message(formats.encode_avro(KEY, formats.package_schema(formats.KEY_SCHEMA)), as_json(definition_of(SECOND)))
     assert entry_keys.name_of(one(binary)[0]) == entry_keys.name_of(one(task(SECOND))[0])
 
 
@@ -183,17 +183,17 @@ class Unreadable(Message):
 
 
 PARKED = [
-    (Message(None, as_json(defined(SECOND))), "bad_task", "no key"),
-    (Message(b"acme/bill", as_json(defined(SECOND))), "bad_task", "not Avro"),
-    (Message(as_json({"customerId": "acme"}), as_json(defined(SECOND))), "bad_task", "taskName"),
+    (Message(None, as_json(definition_of(SECOND))), "bad_task", "no key"),
+    (Message(b"acme/bill", as_json(definition_of(SECOND))), "bad_task", "not Avro"),
+    (Message(as_json({"customerId": "acme"}), as_json(definition_of(SECOND))), "bad_task", "taskName"),
     (Message(b"{", None), "bad_task", "not JSON"),
     (Message(as_json(KEY), b""), "bad_task", "not Avro"),
-    (Message(as_json(KEY), as_json(defined(SECOND, key={"customerId": "else"}))), "bad_task", "'acme' in the key"),
-    (Message(as_json(KEY), as_json(defined(SECOND, output_topic="secrets"))), "target_not_allowed", "secrets is not among"),
-    (Message(as_json(KEY), as_json(defined({"cron": "* * * *"}))), "bad_task", "five fields"),
+    (Message(as_json(KEY), as_json(definition_of(SECOND, key={"customerId": "else"}))), "bad_task", "'acme' in the key"),
+    (Message(as_json(KEY), as_json(definition_of(SECOND, output_topic="secrets"))), "target_not_allowed", "secrets is not among"),
+    (Message(as_json(KEY), as_json(definition_of({"cron": "* * * *"}))), "bad_task", "five fields"),
     (Message(b"\0\0\0\0\5abc", None), "no_schema", "there is no registry"),
     (Message(as_json(KEY), b"\0\0\0\0\5abc"), "no_schema", "there is no registry"),
-    (Unreadable(as_json(KEY), as_json(defined(SECOND))), "unreadable_headers", "UTF-8"),
+    (Unreadable(as_json(KEY), as_json(definition_of(SECOND))), "unreadable_headers", "UTF-8"),
 ]
 
 

@@ -17,12 +17,12 @@ NOW_MS = 1_700_000_000_000
 URL = "https://example.com/hook"
 
 
-def wanted(**wish: Any) -> TimerRequest:
+def make_request(**wish: Any) -> TimerRequest:
     return read(json.dumps({"url": URL, "after": "1m", **wish}).encode(), None, NOW_MS)
 
 
 def test_the_least_that_can_be_asked_for() -> None:
-    found = wanted()
+    found = make_request()
     assert (found.due_at_ms, found.host) == (NOW_MS + 60_000, "https://example.com:443")
     assert (found.call.method, found.call.url, found.call.policy, found.body, found.headers) == ("POST", URL, "{}", b"", [])
 
@@ -35,7 +35,7 @@ def test_the_least_that_can_be_asked_for() -> None:
     ],
 )  # fmt: skip
 def test_a_time_is_iso_or_milliseconds(at: Any, due_ms: int) -> None:
-    assert wanted(after=None, at=at).due_at_ms == due_ms
+    assert make_request(after=None, at=at).due_at_ms == due_ms
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_a_time_is_iso_or_milliseconds(at: Any, due_ms: int) -> None:
     ],
 )  # fmt: skip
 def test_a_body_is_text_or_json(body: Any, sent: bytes, kind: bytes) -> None:
-    assert wanted(body=body)[3:5] == ([("Content-Type", kind)], sent)
-    assert wanted(body=body, headers={"content-type": "x/y"}).headers == [("content-type", b"x/y")]
+    assert make_request(body=body)[3:5] == ([("Content-Type", kind)], sent)
+    assert make_request(body=body, headers={"content-type": "x/y"}).headers == [("content-type", b"x/y")]
 
 
 def test_a_body_may_be_bytes() -> None:
-    assert wanted(body_base64="AP8=")[3:5] == ([], b"\0\xff")
+    assert make_request(body_base64="AP8=")[3:5] == ([], b"\0\xff")
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -92,7 +92,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("wish", "said"), REFUSED, ids=lambda each: str(each)[:40])
 def test_what_cannot_be_is_refused_with_what_to_change(wish: dict[str, Any], said: str) -> None:
     with pytest.raises(Problem) as refused:
-        wanted(**wish)
+        make_request(**wish)
     assert refused.value.status == 422
     assert said in refused.value.detail
 
@@ -118,8 +118,8 @@ def test_whatever_is_sent_is_a_timer_or_a_refusal(told: Any) -> None:
 
 def test_the_same_wish_has_the_same_mark_and_another_another() -> None:
     others: list[dict[str, Any]] = [{}, {"body": 1}, {"after": "2m"}, {"method": "PUT"}, {"headers": {"X": "1"}}]
-    assert wanted().mark == wanted(idempotency_key="other").mark
-    assert len({wanted(**each).mark for each in others}) == 5
+    assert make_request().mark == make_request(idempotency_key="other").mark
+    assert len({make_request(**each).mark for each in others}) == 5
 
 
 def test_the_header_goes_before_the_field() -> None:

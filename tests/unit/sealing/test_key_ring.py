@@ -20,7 +20,7 @@ from tests.support.simulated_clock import simulated_clock
 CONTENT, BOUND = b"a payload", b"orders.DLT/0/7"
 
 
-def sealed(file: KeyFile, content: bytes = CONTENT, bound: bytes = BOUND) -> Sealed:
+def seal_content(file: KeyFile, content: bytes = CONTENT, bound: bytes = BOUND) -> Sealed:
     found = file.ring.seal(content, bound)
     assert found is not None
     return found
@@ -29,7 +29,7 @@ def sealed(file: KeyFile, content: bytes = CONTENT, bound: bytes = BOUND) -> Sea
 @given(st.binary(max_size=5_000), st.binary(max_size=300))
 def test_what_is_sealed_opens_as_it_was(content: bytes, bound: bytes) -> None:
     file = KeyFile(NEW)
-    found = sealed(file, content, bound)
+    found = seal_content(file, content, bound)
     assert file.ring.open(*found, bound) == content
     assert KeyFile(NEW).ring.open(*found, bound) == content, "another process"
     if len(content) > 8:
@@ -39,7 +39,7 @@ def test_what_is_sealed_opens_as_it_was(content: bytes, bound: bytes) -> None:
 @given(st.binary(min_size=1, max_size=200), st.integers(0, 1 << 20), st.integers(0, 7), st.sampled_from([1, 2, 3]))
 def test_whatever_bit_is_changed_it_does_not_open(content: bytes, at: int, bit: int, part: int) -> None:
     file = KeyFile(NEW)
-    found = list(sealed(file, content))
+    found = list(seal_content(file, content))
     changed = bytearray(found[part])  # type: ignore[arg-type]
     changed[at % len(changed)] ^= 1 << bit
     found[part] = bytes(changed)
@@ -51,7 +51,7 @@ def test_whatever_bit_is_changed_it_does_not_open(content: bytes, at: int, bit: 
 @given(st.binary(max_size=50), st.binary(max_size=50))
 def test_it_opens_only_as_what_it_belongs_to(bound: bytes, other: bytes) -> None:
     file = KeyFile(NEW)
-    found = sealed(file, CONTENT, bound)
+    found = seal_content(file, CONTENT, bound)
     if bound != other:
         with pytest.raises(SealUnopened, match="belongs to something else"):
             file.ring.open(*found, other)
@@ -61,7 +61,7 @@ def test_it_opens_only_as_what_it_belongs_to(bound: bytes, other: bytes) -> None
 @pytest.mark.parametrize("size", [0, 1, 7, -1])
 def test_what_is_cut_short_does_not_open(part: int, size: int) -> None:
     file = KeyFile(NEW)
-    found = list(sealed(file))
+    found = list(seal_content(file))
     found[part] = found[part][:size]
     with pytest.raises(SealUnopened):
         file.ring.open(*found, BOUND)  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ def test_what_is_cut_short_does_not_open(part: int, size: int) -> None:
 
 def test_a_key_is_lost_and_found() -> None:
     file = KeyFile(OLD)
-    found = sealed(file)
+    found = seal_content(file)
     file.write(NEW)
     with pytest.raises(SealUnopened, match="sealed under key old, which is not in the file of RETRY_ENCRYPTION_KEYS") as refused:
         file.ring.open(*found, BOUND)
@@ -83,9 +83,9 @@ def test_a_key_is_lost_and_found() -> None:
 
 def test_a_new_key_seals_from_then_on_and_the_old_one_still_opens() -> None:
     file = KeyFile(OLD)
-    before, generation = sealed(file), file.ring.generation
+    before, generation = seal_content(file), file.ring.generation
     file.write(NEW, OLD)
-    after = sealed(file)
+    after = seal_content(file)
     assert (before[0], after[0]) == ("old", "new")
     assert before[1] != after[1]
     assert file.ring.generation == generation + 1
@@ -94,14 +94,14 @@ def test_a_new_key_seals_from_then_on_and_the_old_one_still_opens() -> None:
     assert file.ring.seal(CONTENT, BOUND) is None
     assert file.ring.open(*before, BOUND) == CONTENT
     file.write(NEW)
-    assert sealed(file)[1] != after[1], "a data key does not outlive a change of the file"
+    assert seal_content(file)[1] != after[1], "a data key does not outlive a change of the file"
 
 
 def test_no_nonce_comes_twice_under_a_data_key_whatever_threads_seal() -> None:
     file, found = KeyFile(NEW), list[Sealed]()
 
     def run() -> None:
-        found.extend(sealed(file) for _ in range(2_000))
+        found.extend(seal_content(file) for _ in range(2_000))
 
     threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:
@@ -115,7 +115,7 @@ def test_no_nonce_comes_twice_under_a_data_key_whatever_threads_seal() -> None:
 def test_a_data_key_seals_so_much_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_ring, "_MESSAGES_MAX", 3)
     file = KeyFile(NEW)
-    found = [sealed(file) for _ in range(7)]
+    found = [seal_content(file) for _ in range(7)]
     assert list(Counter(wrapped for _, wrapped, _, _ in found).values()) == [3, 3, 1]
     assert len({(wrapped, nonce) for _, wrapped, nonce, _ in found}) == 7
 
@@ -123,16 +123,16 @@ def test_a_data_key_seals_so_much_and_no_more(monkeypatch: pytest.MonkeyPatch) -
 def test_a_data_key_lives_a_day() -> None:
     with simulated_clock() as clock:
         file = KeyFile(NEW)
-        first = sealed(file)
+        first = seal_content(file)
         clock.pause(86_399)
-        assert sealed(file)[1] == first[1]
+        assert seal_content(file)[1] == first[1]
         clock.pause(2)
-        assert sealed(file)[1] != first[1]
+        assert seal_content(file)[1] != first[1]
 
 
 def test_data_keys_that_are_kept_unwrapped_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_ring, "_OPENED_MAX", 3)
-    reader, found = KeyFile(NEW), [sealed(KeyFile(NEW)) for _ in range(8)]
+    reader, found = KeyFile(NEW), [seal_content(KeyFile(NEW)) for _ in range(8)]
     assert [reader.ring.open(*each, BOUND) for each in found * 2] == [CONTENT] * 16
     assert len(reader.ring._opened) == 3
 
@@ -161,5 +161,5 @@ def in_child(step: Callable[[], bytes]) -> bytes:
 
 def test_a_forked_process_has_a_data_key_of_its_own() -> None:
     file = KeyFile(NEW)
-    before = sealed(file)
-    assert in_child(lambda: sealed(file)[1]) != before[1] == sealed(file)[1]
+    before = seal_content(file)
+    assert in_child(lambda: seal_content(file)[1]) != before[1] == seal_content(file)[1]

@@ -55,23 +55,26 @@ PIECES = [
 ]  # fmt: skip
 
 
-def of(message: str | None) -> str | None:
+def fingerprint_of(message: str | None) -> str | None:
     return fingerprint.compute_fingerprint("b.Cause", message)
 
 
 @pytest.mark.parametrize("messages", ALIKE)
 def test_what_differs_from_letter_to_letter_is_taken_out(messages: list[str]) -> None:
-    assert len({of(message) for message in messages}) == 1
+    assert len({fingerprint_of(message) for message in messages}) == 1
 
 
 @pytest.mark.parametrize("messages", OTHERS)
 def test_what_tells_failures_apart_stays(messages: list[str]) -> None:
-    assert len({of(message) for message in messages}) == len(messages)
+    assert len({fingerprint_of(message) for message in messages}) == len(messages)
 
 
 def test_other_kinds_have_other_fingerprints() -> None:
-    kinds = [of(messages[0]) for messages in ALIKE] + [of(None), fingerprint.compute_fingerprint("a.Other", None)]
-    kinds += [fingerprint.compute_fingerprint(None, "failed"), of("failed")]
+    kinds = [fingerprint_of(messages[0]) for messages in ALIKE] + [
+        fingerprint_of(None),
+        fingerprint.compute_fingerprint("a.Other", None),
+    ]
+    kinds += [fingerprint.compute_fingerprint(None, "failed"), fingerprint_of("failed")]
     assert len(set(kinds)) == len(kinds)
 
 
@@ -131,7 +134,7 @@ def test_messages_that_are_normalized_alike_have_one_fingerprint(message: str, b
     assert fingerprint.fold_digits(raw) == fingerprint.fold_digits(other)
     assert fingerprint.find_codes(raw) == fingerprint.find_codes(other)
     if codes_in(raw) == codes_in(other):
-        assert of(raw.decode()) == of(other.decode())
+        assert fingerprint_of(raw.decode()) == fingerprint_of(other.decode())
 
 
 @given(st.binary(max_size=80), st.integers(2_000, 2_200))
@@ -139,7 +142,7 @@ def test_what_is_no_utf_8_changes_nothing_of_that(end: bytes, before: int) -> No
     raw = b"." * before + end
     other = raw.translate(bytes.maketrans(b"123456789", b"987654321"))
     if codes_in(raw) == codes_in(other):
-        assert of(raw.decode("utf-8", "replace")) == of(other.decode("utf-8", "replace"))
+        assert fingerprint_of(raw.decode("utf-8", "replace")) == fingerprint_of(other.decode("utf-8", "replace"))
 
 
 def codes_in(message: bytes) -> list[bytes]:
@@ -147,8 +150,8 @@ def codes_in(message: bytes) -> list[bytes]:
 
 
 def test_only_the_beginning_counts() -> None:
-    assert of("a" * 2_048 + "b") == of("a" * 2_048 + "c")
-    assert of("x " * 1_000 + "b") == of("x " * 1_000 + "c"), "512 characters of what is in common"
+    assert fingerprint_of("a" * 2_048 + "b") == fingerprint_of("a" * 2_048 + "c")
+    assert fingerprint_of("x " * 1_000 + "b") == fingerprint_of("x " * 1_000 + "c"), "512 characters of what is in common"
 
 
 def test_the_cache_is_bounded() -> None:
@@ -164,7 +167,7 @@ def test_no_text_takes_long(piece: str) -> None:
         for _ in range(20):
             fingerprint._known.clear()
             fingerprint._in_common.cache_clear()
-            assert of(quoted + piece * 5_000)
+            assert fingerprint_of(quoted + piece * 5_000)
 
 
 def _measure(text: str) -> float:

@@ -14,7 +14,7 @@ from retry.telemetry import prometheus
 from retry.telemetry.metrics import Metrics
 from retry.telemetry.prometheus import Metric
 from retry.telemetry.recovery_ratio import Retry
-from tests.support.metrics import exported
+from tests.support.metrics import read_exported
 
 NOW_MS = 1_700_000_000_000
 
@@ -31,7 +31,7 @@ class View:
         return True
 
 
-def known(metric: Metric) -> tuple[str, tuple[str, ...]]:
+def describe_metric(metric: Metric) -> tuple[str, tuple[str, ...]]:
     return metric.type, tuple(sorted(metric.labels))
 
 
@@ -50,11 +50,11 @@ def test_the_api_exports_what_is_declared() -> None:
     unused: Any = None
     web = Web(unused, View(), unused, unused)  # type: ignore[arg-type]
     web._answered.labels("GET", "200").inc()
-    declared = {metric.name: known(metric) for metric in prometheus.API}
+    declared = {metric.name: describe_metric(metric) for metric in prometheus.API}
     unreadable = "retry_unreadable_records_total"
     # Nothing was passed over yet.
     declared[unreadable] = "counter", ()
-    assert exported(prometheus.render_metrics(web.registry)) == declared
+    assert read_exported(prometheus.render_metrics(web.registry)) == declared
 
 
 def test_a_worker_counts_what_is_declared_and_a_scheduler_one_thing_more() -> None:
@@ -65,10 +65,10 @@ def test_a_worker_counts_what_is_declared_and_a_scheduler_one_thing_more() -> No
         told.tell_back({Retry("a", "a/x", "1", NOW_MS // 60_000): 1}, NOW_MS)
         told.tell_parked({("a", "a/x", "rule"): 1})
         told.tell_put_back(Counter({"t": 1}))
-        pages.append(exported(told.render_metrics().decode()))
+        pages.append(read_exported(told.render_metrics().decode()))
     for name, (kind, labels) in pages[1].items():
         assert kind == prometheus.DECLARED[name].type
-        assert labels in ((), known(prometheus.DECLARED[name])[1])
+        assert labels in ((), describe_metric(prometheus.DECLARED[name])[1])
     assert pages[1].keys() - pages[0].keys() == {metric.name for metric in prometheus.SCHEDULER}
 
 

@@ -38,7 +38,7 @@ def plain(count: int, shared: SharedFields = PLAIN) -> outcomes.LetterRows:
     return [(b"%032x" % n, n, TAKEN_MS - 2, TAKEN_MS - 1, TAKEN_MS + 9) for n in range(count)]
 
 
-def expected(rows: dict[SharedFields, outcomes.LetterRows], by: ActionOutcome | None = None) -> list[Outcome]:
+def list_expected(rows: dict[SharedFields, outcomes.LetterRows], by: ActionOutcome | None = None) -> list[Outcome]:
     return [
         Outcome(
             v=1, id=id_.decode(), source=f"{s.topic}/{s.partition}/{offset}", team=s.team, topic=s.topic,
@@ -56,7 +56,7 @@ def test_every_letter_is_read_once_as_it_was_written(
     rows: dict[SharedFields, outcomes.LetterRows], by: ActionOutcome | None
 ) -> None:
     found = [letter for value in encode_outcomes(letters_of(rows), TAKEN_MS, by) for letter in read(value)]
-    assert found == expected(rows, by)
+    assert found == list_expected(rows, by)
 
 
 def test_a_batch_of_plain_letters_is_few_small_records() -> None:
@@ -69,7 +69,7 @@ def test_a_batch_of_plain_letters_is_few_small_records() -> None:
 def test_letters_that_share_nothing_are_told_together_up_to_a_size() -> None:
     rows = {PLAIN._replace(exception=f"{n:05d}" + "x" * 20_000): plain(1) for n in range(50)}
     values = list(encode_outcomes(letters_of(rows), TAKEN_MS))
-    assert [letter for value in values for letter in read(value)] == expected(rows)
+    assert [letter for value in values for letter in read(value)] == list_expected(rows)
     assert max(map(len, values)) < 200_100 and len(values) < 10
 
 
@@ -85,10 +85,10 @@ def test_the_reader_of_the_docs_reads_what_is_written(by: ActionOutcome | None) 
     space: dict[str, object] = {}
     exec(code, space)  # What a reader of the page would do with it.
     found = list(space["letters"](value))  # type: ignore[operator]
-    same = [{k: v for k, v in letter.items() if k not in ("source", "delay_ms")} for letter in expected(rows, by)]
+    same = [{k: v for k, v in letter.items() if k not in ("source", "delay_ms")} for letter in list_expected(rows, by)]
     assert [{k: v for k, v in letter.items() if k not in ("partition", "offset")} for letter in found] == same
     assert [f"{letter['topic']}/{letter['partition']}/{letter['offset']}" for letter in found] == [
-        letter["source"] for letter in expected(rows)
+        letter["source"] for letter in list_expected(rows)
     ]
 
 

@@ -63,7 +63,7 @@ def entry(headers: Headers) -> Entry:
     return Entry("orders.retry", None, None, headers, None, "a")
 
 
-def ours(attempt: bytes, policy: bytes = b"a/x") -> Headers:
+def own_headers(attempt: bytes, policy: bytes = b"a/x") -> Headers:
     return [
         ("retry-id", b"i"), ("retry-attempt", attempt), ("retry-source", b"s"), ("retry-due-ms", b"1"),
         ("retry-policy", policy), ("retry-first-failed-ms", b"1"),
@@ -72,13 +72,13 @@ def ours(attempt: bytes, policy: bytes = b"a/x") -> Headers:
 
 def test_retries_are_told_from_what_is_parked_or_comes_by_a_door() -> None:
     foreign: Headers = [("retry-policy", b"forged"), ("retry-attempt", b"77")]
-    named = Named("t", None, None, ours(b"1", b"a header of somebody"), None, "a")
-    parked: Headers = [*ours(b"2"), ("retry-parked-reason", b"rule")]
+    named = Named("t", None, None, own_headers(b"1", b"a header of somebody"), None, "a")
+    parked: Headers = [*own_headers(b"2"), ("retry-parked-reason", b"rule")]
     lane = entry_keys.build_named_lane("a", "t", "t")
     keys = {Entry: entry_keys.build_key(1, b"t", 1), Named: entry_keys.build_named_key(1, bytes(16), 1, b"t", 1, lane)}
     sent = [
-        entry(foreign + ours(b"2")), entry(ours(b"2")), entry(ours(b"17")), entry(parked), entry([]),
-        entry([*foreign, *ours(b"2")[:2], ours(b"2")[-1]]), named,
+        entry(foreign + own_headers(b"2")), entry(own_headers(b"2")), entry(own_headers(b"17")), entry(parked), entry([]),
+        entry([*foreign, *own_headers(b"2")[:2], own_headers(b"2")[-1]]), named,
     ]  # fmt: skip
     due_ms = [NOW_MS, NOW_MS, NOW_MS - MINUTE_MS, *[NOW_MS] * 4]
     batch = decode_batch([], [(keys[type(e)], envelopes.encode(e)) for e in sent], PLAIN)
@@ -88,11 +88,11 @@ def test_retries_are_told_from_what_is_parked_or_comes_by_a_door() -> None:
     assert counted == {Retry("a", "a/x", "2", NOW): 2, Retry("a", "a/x", "10+", NOW - 1): 1}
 
 
-OURS = [name for name, _ in ours(b"1")]
+OURS = [name for name, _ in own_headers(b"1")]
 HEADERS = st.lists(st.tuples(st.sampled_from([*OURS, "retry-parked-reason", "x"]), st.sampled_from([None, b"1"])), max_size=8)
 
 
-@given(st.lists(st.one_of(HEADERS, HEADERS.map(lambda before: before + ours(b"1")))))
+@given(st.lists(st.one_of(HEADERS, HEADERS.map(lambda before: before + own_headers(b"1")))))
 def test_labels_of_many_are_those_of_each(all_headers: list[Headers]) -> None:
     assert read_labels_of_retries(all_headers) == [read_labels(headers) for headers in all_headers]
 

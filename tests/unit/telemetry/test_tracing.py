@@ -35,7 +35,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     return InMemorySpanExporter()
 
 
-def told(spans: InMemorySpanExporter, sent: list[Entry], due_ms: list[int]) -> tuple[ReadableSpan, ...]:
+def trace_sent(spans: InMemorySpanExporter, sent: list[Entry], due_ms: list[int]) -> tuple[ReadableSpan, ...]:
     traces = Traces("app", spans)
     traces.record_spans(sent, due_ms, NOW_MS)
     traces.close()
@@ -68,7 +68,7 @@ def test_traceparent_goes_through_unchanged_and_never_stacks(before: list[bytes 
 def test_attempts_of_one_lineage_are_linked_from_each_to_the_one_before(spans: InMemorySpanExporter) -> None:
     sent = attempts()
     assert (sent[-1].destination, sent[-1].headers[-1][0]) == ("orders.parked", names.PARKED_REASON)
-    first, second, third = told(spans, sent, [NOW_MS - 1_500, NOW_MS - 7, NOW_MS, NOW_MS])
+    first, second, third = trace_sent(spans, sent, [NOW_MS - 1_500, NOW_MS - 7, NOW_MS, NOW_MS])
     assert len({span.context.trace_id for span in (first, second, third)}) == 1
     links = [[place(link.context) for link in span.links] for span in (first, second, third)]
     assert links == [[], [place(first.context)], [place(second.context)]]
@@ -83,7 +83,7 @@ def test_attempts_of_one_lineage_are_linked_from_each_to_the_one_before(spans: I
     assert first.resource.attributes["service.name"] == "app"
 
 
-def finished(spans: InMemorySpanExporter, record: Callable[[Traces], None]) -> tuple[ReadableSpan, ...]:
+def trace_taken(spans: InMemorySpanExporter, record: Callable[[Traces], None]) -> tuple[ReadableSpan, ...]:
     traces = Traces("app", spans, "app-intake")
     record(traces)
     traces.close()
@@ -99,7 +99,7 @@ def test_a_letter_that_was_taken_in_is_a_span_of_its_lineage_linked_to_the_sendi
     told_of.letters[alike] = [(b"4711", 42, NOW_MS - 5, NOW_MS - 5, None)]
     told_of.pack(NOW_MS - 2)
     values = [row["value"] for row in told_of.outcomes]
-    (only,) = finished(spans, lambda traces: traces.record_letters(values, NOW_MS))
+    (only,) = trace_taken(spans, lambda traces: traces.record_letters(values, NOW_MS))
     assert (only.name, only.kind.name, only.parent) == ("process orders.DLT", "CONSUMER", None)
     assert (only.start_time, only.end_time) == ((NOW_MS - 2) * 1_000_000, NOW_MS * 1_000_000)
     assert dict(only.attributes or {}) == {
@@ -124,7 +124,7 @@ def test_a_call_and_a_request_belong_to_the_trace_that_came_with_them(spans: InM
         for each in (call, request):
             traces.record_exchange(each)
 
-    called, asked = finished(spans, record)
+    called, asked = trace_taken(spans, record)
     assert (called.name, called.kind.name, called.status.status_code.name) == ("POST", "CLIENT", "ERROR")
     assert called.parent is not None
     assert f"00-{called.parent.trace_id:032x}-{called.parent.span_id:016x}-01" == PARENT
@@ -140,7 +140,7 @@ def test_a_call_and_a_request_belong_to_the_trace_that_came_with_them(spans: InM
 
 def test_the_letters_own_trace_is_linked_too(spans: InMemorySpanExporter) -> None:
     sent = attempts(("traceparent", PARENT.encode()))[:2]
-    first, second = told(spans, sent, [NOW_MS, NOW_MS])
+    first, second = trace_sent(spans, sent, [NOW_MS, NOW_MS])
     theirs = first.links[-1].context
     assert f"00-{theirs.trace_id:032x}-{theirs.span_id:016x}-01" == PARENT
     assert [place(link.context) for link in second.links] == [place(first.context), place(theirs)]
@@ -148,14 +148,14 @@ def test_the_letters_own_trace_is_linked_too(spans: InMemorySpanExporter) -> Non
 
 @pytest.mark.parametrize("value", [b"", b"\xff\xfe", b"00-0-0-01", b"x" * 5_000, None])
 def test_a_traceparent_that_is_none_costs_only_its_link(spans: InMemorySpanExporter, value: bytes | None) -> None:
-    (only,) = told(spans, attempts(("traceparent", value))[:1], [NOW_MS])
+    (only,) = trace_sent(spans, attempts(("traceparent", value))[:1], [NOW_MS])
     assert only.links == ()
 
 
 def test_two_workers_make_the_same_ids(spans: InMemorySpanExporter) -> None:
     one, other = InMemorySpanExporter(), InMemorySpanExporter()
     sent = attempts()[:2]
-    assert [s.context for s in told(one, sent, [NOW_MS] * 2)] == [s.context for s in told(other, sent, [NOW_MS] * 2)]
+    assert [s.context for s in trace_sent(one, sent, [NOW_MS] * 2)] == [s.context for s in trace_sent(other, sent, [NOW_MS] * 2)]
 
 
 def test_without_the_extra_an_operator_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ OF_OPTIONS = {
 }  # fmt: skip
 
 
-def _listed(*arguments: str, tmp_path: Path, **environ: str) -> str:
+def print_acls(*arguments: str, tmp_path: Path, **environ: str) -> str:
     file = tmp_path / "policies.yaml"
     file.write_text(POLICIES)
     told = CliRunner().invoke(main, ["acls", *arguments], env={"RETRY_POLICIES": str(file), "RETRY_APP_ID": "app", **environ})
@@ -41,7 +41,7 @@ def _listed(*arguments: str, tmp_path: Path, **environ: str) -> str:
 
 
 def test_what_is_listed_names_what_the_policy_file_names_and_nothing_of_all_topics(tmp_path: Path) -> None:
-    rows = [json.loads(row) for row in _listed("--json", tmp_path=tmp_path).splitlines()]
+    rows = [json.loads(row) for row in print_acls("--json", tmp_path=tmp_path).splitlines()]
     worker = {(r["resource"], r["pattern"], r["name"], r["operation"]) for r in rows if r["for"] == "worker"}
     assert {(n, o) for kind, _, n, o in worker if kind == "topic" and not n.startswith("app-") and o != "describe-configs"} == {
         ("orders.DLT", "read"), ("shop.", "read"), ("orders", "read"), ("definitions", "read"),
@@ -58,7 +58,7 @@ def test_what_is_listed_names_what_the_policy_file_names_and_nothing_of_all_topi
 
 
 def test_commands_grant_each_name_once_and_are_ready_to_paste(tmp_path: Path) -> None:
-    found = _listed("--bootstrap-command", "--for", "worker", "--principal", "User:a b", tmp_path=tmp_path).splitlines()
+    found = print_acls("--bootstrap-command", "--for", "worker", "--principal", "User:a b", tmp_path=tmp_path).splitlines()
     begin = "kafka-acls.sh --bootstrap-server 127.0.0.1:9092 --command-config admin.properties --add --allow-principal 'User:a b'"
     assert all(line.startswith(begin) for line in found)
     assert f"{begin} --operation describe-configs --operation read --operation write --topic app-changelog" in found
@@ -69,32 +69,36 @@ def test_commands_grant_each_name_once_and_are_ready_to_paste(tmp_path: Path) ->
 
 def test_the_scheduler_has_names_of_its_own(tmp_path: Path) -> None:
     own = {"RETRY_APP_ID": "", "GROUP_ID": "s", "SCHEDULES_TOPICS": r"one,^two\..*", "SCHEDULER_ALLOWED_TARGETS": "t"}
-    rows = [json.loads(row) for row in _listed("--json", "--for", "scheduler", tmp_path=tmp_path, **own).splitlines()]
+    rows = [json.loads(row) for row in print_acls("--json", "--for", "scheduler", tmp_path=tmp_path, **own).splitlines()]
     topics = {(r["name"], r["operation"]) for r in rows if r["resource"] == "topic" and not r["name"].startswith("s-")}
     both = {(name, operation) for name in ("one", "two.", "history") for operation in ("read", "write")}
     assert topics == {*both, ("t", "write")}
 
 
 def test_a_migration_has_the_names_of_its_options(tmp_path: Path) -> None:
-    def of(*options: str, **environ: str) -> set[tuple[str, ...]]:
-        rows = [json.loads(row) for row in _listed("--json", *options, tmp_path=tmp_path, **environ).splitlines()]
+    def list_rights(*options: str, **environ: str) -> set[tuple[str, ...]]:
+        rows = [json.loads(row) for row in print_acls("--json", *options, tmp_path=tmp_path, **environ).splitlines()]
         return {(r["resource"], r["pattern"], r["name"], r["operation"]) for r in rows}
 
-    letters = of("--for", "migrate", "--from", "orders-retry-*", "--to", "orders-dlt", "--group", "shop-retry-*")
+    letters = list_rights("--for", "migrate", "--from", "orders-retry-*", "--to", "orders-dlt", "--group", "shop-retry-*")
     assert letters == {
         ("topic", "prefixed", "orders-retry-", "read"), ("topic", "literal", "orders-dlt", "write"),
         ("group", "prefixed", "shop-retry-", "read"), ("transactional-id", "prefixed", "app-migrate-", "write"),
     }  # fmt: skip
     # The group is found among all of them where it is not named.
-    assert ("group", "literal", "*", "read") in of("--for", "migrate", "--from", "exception", "--to", "orders-dlt")
-    schedules = of("--for", "migrate scheduler", "--from", "a", "--to", "b", "--group", "go", RETRY_APP_ID="", GROUP_ID="s")
+    assert ("group", "literal", "*", "read") in list_rights("--for", "migrate", "--from", "exception", "--to", "orders-dlt")
+    schedules = list_rights(
+        "--for", "migrate scheduler", "--from", "a", "--to", "b", "--group", "go", RETRY_APP_ID="", GROUP_ID="s"
+    )
     assert schedules == {
         *(("topic", "literal", name, operation) for name in "ab" for operation in ("read", "write")),
         *(("group", "literal", name, "describe") for name in ("go", "go-intake", "go-table")),
         ("transactional-id", "prefixed", "s-migrate-", "write"),
     }  # fmt: skip
     # Without --to it only says what waits.
-    assert not {name for _, _, name, _ in of("--for", "migrate scheduler", "--from", "a", RETRY_APP_ID="", GROUP_ID="s")} & {"b"}
+    assert not {
+        name for _, _, name, _ in list_rights("--for", "migrate scheduler", "--from", "a", RETRY_APP_ID="", GROUP_ID="s")
+    } & {"b"}
     for options in (("migrate", "--from", "a"), ("migrate scheduler",)):
         refused = CliRunner().invoke(main, ["acls", "--for", *options], env={"RETRY_APP_ID": "app", "GROUP_ID": ""})
         assert refused.exit_code == 2 and "give --" in refused.output

@@ -57,7 +57,7 @@ class Cluster:
         return LagSamples(lambda: self.groups, self.ends, self.ask, lambda: self, "outcomes", 4, tell)
 
 
-def seen(cluster: Cluster) -> list[tuple[str, str, int, int]]:
+def list_samples(cluster: Cluster) -> list[tuple[str, str, int, int]]:
     found = [(p.group, p.topic, p.partition, p.offset) for p in cluster.written]
     cluster.written.clear()
     return sorted(found)
@@ -67,15 +67,15 @@ def test_only_what_is_read_of_retries_is_written_and_only_when_it_changed() -> N
     cluster = Cluster()
     sampled = cluster.positions()
     sampled.sample_groups()
-    assert seen(cluster) == [("bank", "pay.slow", 0, 7), ("shop", "orders.retry", 0, 5), ("shop", "orders.retry", 1, 0)]
+    assert list_samples(cluster) == [("bank", "pay.slow", 0, 7), ("shop", "orders.retry", 0, 5), ("shop", "orders.retry", 1, 0)]
     sampled.sample_groups()
     cluster.committed["shop"]["orders.retry", 0] = 6
     sampled.sample_groups()
-    assert seen(cluster) == [("shop", "orders.retry", 0, 6)]
+    assert list_samples(cluster) == [("shop", "orders.retry", 0, 6)]
     # A group that was reset is told of, too.
     cluster.committed["shop"]["orders.retry", 0] = 2
     sampled.sample_groups()
-    assert seen(cluster) == [("shop", "orders.retry", 0, 2)]
+    assert list_samples(cluster) == [("shop", "orders.retry", 0, 2)]
     assert cluster.told == [(3, 0), (0, 0), (1, 0), (1, 0)]
 
 
@@ -87,16 +87,16 @@ def test_what_cannot_be_asked_or_written_is_counted_and_comes_again(monkeypatch:
     cluster.failing = {"bank": "no answer in time"}
     sampled.sample_groups()
     now_s[0] = 130.0
-    assert (len(seen(cluster)), cluster.told.pop(), sampled.lag_s()) == (2, (2, 1), 30.0)
+    assert (len(list_samples(cluster)), cluster.told.pop(), sampled.lag_s()) == (2, (2, 1), 30.0)
     sampled.sample_groups()
     # Whoever was not sampled for longest is asked first.
     cluster.failing, cluster.refusing = {}, True
     cluster.committed["shop"]["orders.retry", 1] = 1
     sampled.sample_groups()
-    assert (seen(cluster), cluster.told[-1], cluster.asked, sampled.lag_s()) == ([], (0, 2), ["bank", "shop"], 30.0)
+    assert (list_samples(cluster), cluster.told[-1], cluster.asked, sampled.lag_s()) == ([], (0, 2), ["bank", "shop"], 30.0)
     cluster.refusing = False
     sampled.sample_groups()
-    assert (len(seen(cluster)), cluster.told[-1], sampled.lag_s()) == (2, (2, 0), 0.0)
+    assert (len(list_samples(cluster)), cluster.told[-1], sampled.lag_s()) == (2, (2, 0), 0.0)
 
 
 def test_a_group_that_is_given_up_is_forgotten() -> None:
@@ -107,9 +107,9 @@ def test_a_group_that_is_given_up_is_forgotten() -> None:
     sampled.sample_groups()
     assert (cluster.asked, sampled.lag_s()) == ([], 0.0)
     cluster.groups = dict(GROUPS)
-    seen(cluster)
+    list_samples(cluster)
     sampled.sample_groups()
-    assert len(seen(cluster)) == 3
+    assert len(list_samples(cluster)) == 3
 
 
 def test_one_round_is_bounded_and_the_rest_comes_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,11 +121,11 @@ def test_one_round_is_bounded_and_the_rest_comes_with_the_next(monkeypatch: pyte
     sampled = cluster.positions()
     for _ in range(4):
         sampled.sample_groups()
-    assert {place[0] for place in seen(cluster)} == set(cluster.groups)
+    assert {place[0] for place in list_samples(cluster)} == set(cluster.groups)
     assert max(written for written, _ in cluster.told) == 2
 
 
-def passed(cluster: Cluster) -> list[tuple[str, int | None]]:
+def list_passed(cluster: Cluster) -> list[tuple[str, int | None]]:
     found = [(p.group, p.passed_ms) for p in cluster.written]
     cluster.written.clear()
     return found
@@ -142,7 +142,7 @@ def test_up_to_when_all_of_a_topic_is_passed_is_written_once_it_is_committed(mon
     def look(at_ms: int) -> list[tuple[str, int | None]]:
         now_ms[0] = at_ms
         sampled.sample_groups()
-        return passed(cluster)
+        return list_passed(cluster)
 
     assert look(100_000) == [("shop", None), ("shop", None)], "one record of partition 0 is not read"
     cluster.committed["shop"]["orders.retry", 0] = 6

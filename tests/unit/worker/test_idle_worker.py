@@ -39,7 +39,7 @@ class FakeEngine:
         return self._quiet_s
 
 
-async def looked(threads: _Threads, times: int) -> None:
+async def look_at_all(threads: _Threads, times: int) -> None:
     """Ask so often, and wait for each look that comes of it."""
     for _ in range(times):
         threads.sweep()
@@ -49,7 +49,7 @@ async def looked(threads: _Threads, times: int) -> None:
 @pytest.mark.parametrize(("quiet_s", "looks"), [(HOUR_S, 1), (0.0, 5)])
 def test_nobody_looks_while_nothing_can_be_due(quiet_s: float, looks: int) -> None:
     engine = FakeEngine(quiet_s)
-    asyncio.run(looked(_Threads(FakeApp(), engine), 5))  # type: ignore[arg-type]
+    asyncio.run(look_at_all(_Threads(FakeApp(), engine), 5))  # type: ignore[arg-type]
     assert engine.looks == looks
 
 
@@ -58,9 +58,9 @@ def test_what_is_folded_is_looked_for_at_once() -> None:
 
     async def folding() -> None:
         threads = _Threads(FakeApp(), engine)  # type: ignore[arg-type]
-        await looked(threads, 2)
+        await look_at_all(threads, 2)
         threads.note_fold()
-        await looked(threads, 2)
+        await look_at_all(threads, 2)
 
     asyncio.run(folding())
     assert engine.looks == 2
@@ -72,17 +72,17 @@ def test_what_is_folded_during_a_look_is_not_overlooked() -> None:
     async def folding() -> None:
         threads = _Threads(FakeApp(), engine)  # type: ignore[arg-type]
         engine.meanwhile = threads.note_fold
-        await looked(threads, 3)
+        await look_at_all(threads, 3)
 
     asyncio.run(folding())
     assert engine.looks == 3
 
 
 def test_the_timer_rests_until_something_is_folded() -> None:
-    async def resting() -> None:
+    async def rest_once() -> None:
         threads = _Threads(FakeApp(), FakeEngine(HOUR_S))  # type: ignore[arg-type]
         await threads.rest_between_sweeps(0.001)
-        await looked(threads, 1)
+        await look_at_all(threads, 1)
         rest = asyncio.ensure_future(threads.rest_between_sweeps(0.001))
         done, _ = await asyncio.wait([rest], timeout=0.1)
         assert not done
@@ -90,16 +90,16 @@ def test_the_timer_rests_until_something_is_folded() -> None:
         await asyncio.wait_for(rest, 30)
         await asyncio.wait_for(threads.rest_between_sweeps(0.001), 30)
 
-    asyncio.run(resting())
+    asyncio.run(rest_once())
 
 
 def test_the_timer_does_not_rest_for_longer_than_nothing_is_due() -> None:
-    async def resting() -> None:
+    async def rest_once() -> None:
         threads = _Threads(FakeApp(), FakeEngine(0.05))  # type: ignore[arg-type]
-        await looked(threads, 1)
+        await look_at_all(threads, 1)
         await asyncio.wait_for(threads.rest_between_sweeps(0.001), 30)
 
-    asyncio.run(resting())
+    asyncio.run(rest_once())
 
 
 def test_two_sweeps_are_under_way_at_a_time_and_no_more() -> None:
@@ -113,7 +113,7 @@ def test_two_sweeps_are_under_way_at_a_time_and_no_more() -> None:
         under_way = list(threads._sweeps)
         goes_on.set()
         await asyncio.gather(*under_way)
-        await looked(threads, 1)
+        await look_at_all(threads, 1)
 
     asyncio.run(sweeping())
     assert engine.looks == AT_ONCE + 1
@@ -127,14 +127,14 @@ def test_few_that_were_sent_are_followed_by_those_of_a_while() -> None:
         threads = _Threads(FakeApp(), engine)  # type: ignore[arg-type]
         begun_s = monotonic_s()
         # The first one at once, and of all that is folded meanwhile nothing is looked for before the time is over.
-        await looked(threads, 1)
+        await look_at_all(threads, 1)
         assert engine.looks == 1
         threads.note_fold()
-        await looked(threads, 5)
+        await look_at_all(threads, 5)
         assert engine.looks == 1 or monotonic_s() - begun_s >= _PACE_S
         await asyncio.wait_for(threads.rest_between_sweeps(0.001), 30)
         assert monotonic_s() - begun_s >= _PACE_S
-        await looked(threads, 1)
+        await look_at_all(threads, 1)
 
     asyncio.run(sweeping())
     assert engine.looks >= 2

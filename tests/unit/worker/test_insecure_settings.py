@@ -10,7 +10,7 @@ from retry.process import start
 from retry.settings import read_settings
 
 
-def _said(caplog: pytest.LogCaptureFixture, **environ: str) -> list[str]:
+def list_warnings(caplog: pytest.LogCaptureFixture, **environ: str) -> list[str]:
     caplog.clear()
     start.warn_of_insecure(read_settings({f"RETRY_{name}": value for name, value in environ.items()}))
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -18,11 +18,11 @@ def _said(caplog: pytest.LogCaptureFixture, **environ: str) -> list[str]:
 
 def test_disabled_checks_of_certificates_are_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
     checks, names = "KAFKA_ENABLE_SSL_CERTIFICATE_VERIFICATION", "KAFKA_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM"
-    (line,) = _said(caplog, **{checks: "False"})
+    (line,) = list_warnings(caplog, **{checks: "False"})
     assert line.startswith(f"RETRY_{checks} is off") and "RETRY_KAFKA_SSL_CA_LOCATION" in line
-    (line,) = _said(caplog, **{names: "none"})
+    (line,) = list_warnings(caplog, **{names: "none"})
     assert line.startswith(f"RETRY_{names} is none")
-    assert _said(caplog, **{checks: "true", names: "https"}) == []
+    assert list_warnings(caplog, **{checks: "true", names: "https"}) == []
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_secret_that_everybody_may_read_or_change_is_said_aloud(
     file.write_text("x")
     for mode, word in ((0o602, "change"), (0o604, "read"), (0o600, ""), (0o660, "")):
         file.chmod(mode)
-        told = _said(caplog, **{setting: str(file), "REGISTRY_URL": "http://r"})
+        told = list_warnings(caplog, **{setting: str(file), "REGISTRY_URL": "http://r"})
         expected = f"RETRY_{setting}: every user of this machine may {word} {file}; chmod o-rwx {file}"
         assert told == ([expected] if word else [])
 
@@ -48,10 +48,10 @@ def test_a_file_of_hashes_may_be_read_and_not_changed(tmp_path: Path, caplog: py
     file = tmp_path / "tokens"
     file.touch()
     file.chmod(0o644)
-    assert _said(caplog, API_TOKENS=str(file)) == []
+    assert list_warnings(caplog, API_TOKENS=str(file)) == []
     file.chmod(0o646)
-    assert len(_said(caplog, API_TOKENS=str(file))) == 1
+    assert len(list_warnings(caplog, API_TOKENS=str(file))) == 1
 
 
 def test_a_file_that_is_not_there_is_no_concern_here(caplog: pytest.LogCaptureFixture) -> None:
-    assert _said(caplog, WEBHOOK_SECRETS="/no/such/file") == []
+    assert list_warnings(caplog, WEBHOOK_SECRETS="/no/such/file") == []

@@ -177,12 +177,12 @@ def test_a_shard_whose_sweeps_are_undone_again_and_again_is_swept_alone(world: W
     """Nobody finds what is wrong with its letters: the brokers say nothing of it, and take them in no rehearsal."""
     commit = world.writer.commit
 
-    def refused() -> None:
+    def fail_commit() -> None:
         if any(record.key() == b"k" and record.value() == b"bad" for record in world.log.under_way["sweep"].records):
             world.log.faults.append(Fault.ABORTED)
         commit()
 
-    monkeypatch.setattr(world.writer, "commit", refused)
+    monkeypatch.setattr(world.writer, "commit", fail_commit)
     for shard in range(4):
         world.put(shard, 1, value=b"bad" if shard == 2 else b"v")
     for _ in range(6):

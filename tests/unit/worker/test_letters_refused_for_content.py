@@ -137,7 +137,7 @@ class World:
         return live
 
 
-def ours(record: MemoryRecord) -> dict[str, bytes | None]:
+def list_headers(record: MemoryRecord) -> dict[str, bytes | None]:
     return dict(record.headers() or [])
 
 
@@ -164,11 +164,11 @@ def test_what_is_refused_is_put_back_then_parked_with_the_reason_and_all_others_
     assert world.sweep(DEFER_MS - 1) == []
     assert world.sweep(1) == [b"bad", b"bad"]
     parked = world.read("parking")
-    assert [(r.value(), ours(r)[names.PARKED_REASON], ours(r)[names.SOURCE]) for r in parked] == [
+    assert [(r.value(), list_headers(r)[names.PARKED_REASON], list_headers(r)[names.SOURCE]) for r in parked] == [
         (b"bad", b"refused", b"orders.DLT/0/3"), (b"bad", b"refused", b"orders.DLT/0/11")
     ]
     word = b"cleanup.policy" if fault == "no key" and told else b"validate record"
-    assert all(word in (ours(r)[names.PARKED_FAULT] or b"") for r in parked)
+    assert all(word in (list_headers(r)[names.PARKED_FAULT] or b"") for r in parked)
     assert [r.value() for r in world.read("retry")] == good
     assert (world.waiting(), world.refused()) == ({}, {})
 
@@ -218,7 +218,7 @@ def test_what_its_parking_topic_refuses_too_is_held_by_name_until_that_takes_it(
     assert set(world.refused()) == {"orders.DLT/0/0"}
     world.log.invalid.clear()
     assert world.sweep(60_000) == [b"bad"]
-    assert ours(world.read("parking")[-1])[names.PARKED_REASON] == b"refused"
+    assert list_headers(world.read("parking")[-1])[names.PARKED_REASON] == b"refused"
     assert (world.waiting(), world.refused()) == ({}, {})
 
 
@@ -241,8 +241,8 @@ def test_one_that_is_older_than_its_topic_takes_goes_with_the_time_of_now() -> N
     world.put(b"young", timestamp_ms=NOW_MS - OLD_MS)
     assert world.sweep() == [b"old", b"young"]
     old, young = world.read("retry")
-    assert (ours(old)["retry-timestamp-ms"], old.timestamp()[1]) == (b"%d" % (NOW_MS - OLD_MS - 1), NOW_MS)
-    assert ("retry-timestamp-ms" in ours(young), young.timestamp()[1]) == (False, NOW_MS - OLD_MS)
+    assert (list_headers(old)["retry-timestamp-ms"], old.timestamp()[1]) == (b"%d" % (NOW_MS - OLD_MS - 1), NOW_MS)
+    assert ("retry-timestamp-ms" in list_headers(young), young.timestamp()[1]) == (False, NOW_MS - OLD_MS)
     # In front of what is replaced on every pass, so that it stays.
     assert [name for name, _ in old.headers() or []][:3] == ["own", "retry-timestamp-ms", names.ID]
 
@@ -255,9 +255,9 @@ def test_one_that_is_too_old_is_parked_where_its_policy_says_so_and_the_time_is_
     assert world.sweep() == [b"young"]
     assert world.sweep(DEFER_MS) == [b"old"]
     (parked,) = world.read("parking")
-    assert ours(parked)[names.PARKED_REASON] == b"refused"
-    assert b"message.timestamp.before.max.ms" in (ours(parked)[names.PARKED_FAULT] or b"")
-    assert ours(parked)["retry-timestamp-ms"] == b"%d" % (NOW_MS - 2 * OLD_MS)
+    assert list_headers(parked)[names.PARKED_REASON] == b"refused"
+    assert b"message.timestamp.before.max.ms" in (list_headers(parked)[names.PARKED_FAULT] or b"")
+    assert list_headers(parked)["retry-timestamp-ms"] == b"%d" % (NOW_MS - 2 * OLD_MS)
 
 
 def test_a_topic_that_refuses_the_time_of_now_refuses_everything() -> None:
@@ -290,7 +290,7 @@ def test_a_scheduled_message_is_parked_with_what_goes_beside_it() -> None:
     # A millisecond later than it was due: of one version that counts which is due last.
     assert [world.sweep(DEFER_MS), world.sweep(1)] == [[], [b"bad"]]
     (parked,) = world.read("parked")
-    assert (parked.value(), ours(parked)[names.PARKED_REASON]) == (b"bad", b"refused")
+    assert (parked.value(), list_headers(parked)[names.PARKED_REASON]) == (b"bad", b"refused")
     assert [r.value() for r in world.read("history")] == [b"done"]
     assert (world.waiting(), world.refused()) == ({}, {})
 
@@ -303,7 +303,7 @@ def test_one_run_that_is_refused_is_parked_and_the_next_one_comes() -> None:
     world.sweep()
     assert world.sweep(DEFER_MS) == [b"bad"]
     (parked,) = world.read("parked")
-    assert ours(parked)[names.PARKED_REASON] == b"refused"
+    assert list_headers(parked)[names.PARKED_REASON] == b"refused"
     (key,) = world.waiting()
     assert entry_keys.due_at_ms(key) == NOW_MS + 60_000
     world.log.invalid.clear()

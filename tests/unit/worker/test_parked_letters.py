@@ -17,7 +17,7 @@ from retry.record import RecordLocation
 from retry.worker.parked_letters import ParkedLetters, ReferenceClaim
 from tests.support.acted import DISCARDED, NOW_MS, POLICIES
 from tests.support.plans import registry_of
-from tests.support.rested import PARKED_AT, PARKING, dead, parked, place
+from tests.support.rested import PARKED_AT, PARKING, dead, park_letter, place
 
 IDS = {"orders.parked": "id of orders.parked"}
 ID = attempts.format_retry_id(7, "orders").decode()
@@ -45,7 +45,7 @@ AT = ("orders.parked", 0, PARKED_AT)
 
 
 def test_a_record_is_found_and_is_whole() -> None:
-    record = parked()
+    record = park_letter()
     topics = Topics({AT: record})
     assert topics.letters.read_records(PARKING, [place()]) == {place(): (record, record)}
 
@@ -56,28 +56,28 @@ def test_what_lies_nowhere_is_gone() -> None:
 
 @pytest.mark.parametrize("ids", [{}, {"orders.parked": "id of a topic made anew"}])
 def test_a_topic_that_is_another_one_now_is_not_read(ids: dict[str, str]) -> None:
-    topics = Topics({AT: parked()}, ids)
+    topics = Topics({AT: park_letter()}, ids)
     assert topics.letters.read_records(PARKING, [place()]) == {place(): "gone"}
     assert topics.asked == []
 
 
 def test_a_reference_is_fetched_whole_from_where_it_failed() -> None:
     whole = dead(value=b"v" * 5_000)
-    record = parked(whole, made=0, bytes_max=1_000)
+    record = park_letter(whole, made=0, bytes_max=1_000)
     topics = Topics({AT: record, ("orders.DLT", 0, 7): whole})
     assert topics.letters.read_records(PARKING, [place()]) == {place(): (record, whole)}
     assert topics.asked == [{AT}, {("orders.DLT", 0, 7)}]
 
 
 def test_a_reference_whose_letter_is_gone_is_never_a_null() -> None:
-    record = parked(dead(value=b"v" * 5_000), made=0, bytes_max=1_000)
+    record = park_letter(dead(value=b"v" * 5_000), made=0, bytes_max=1_000)
     assert Topics({AT: record}).letters.read_records(PARKING, [place()]) == {place(): "source_gone"}
 
 
 @pytest.mark.parametrize(("proven", "told"), [(False, "not_ours"), (None, "source_unreadable")])
 def test_a_reference_of_which_no_outcome_tells_is_not_followed(proven: bool | None, told: str) -> None:
     whole = dead(value=b"v" * 5_000)
-    record, topics = parked(whole, made=0, bytes_max=1_000), Topics({})
+    record, topics = park_letter(whole, made=0, bytes_max=1_000), Topics({})
     topics.records = {AT: record, ("orders.DLT", 0, 7): whole}
     asked: list[Any] = []
 
@@ -94,7 +94,7 @@ def test_a_reference_of_which_no_outcome_tells_is_not_followed(proven: bool | No
 
 @pytest.mark.parametrize("error", [TopicsInvalid(["no answer"], "look"), RightMissing("read", "grant")])
 def test_a_reference_is_not_followed_where_the_outcomes_cannot_be_read(error: Exception) -> None:
-    topics = Topics({AT: parked(dead(value=b"v" * 5_000), made=0, bytes_max=1_000)})
+    topics = Topics({AT: park_letter(dead(value=b"v" * 5_000), made=0, bytes_max=1_000)})
 
     def prove(_claims: Any, _deadline: Deadline) -> list[bool | None]:
         raise error
@@ -104,7 +104,7 @@ def test_a_reference_is_not_followed_where_the_outcomes_cannot_be_read(error: Ex
 
 
 def test_of_large_letters_only_the_first_are_read() -> None:
-    small, large = parked(), parked(dead(value=b"v" * 500_000))
+    small, large = park_letter(), park_letter(dead(value=b"v" * 500_000))
     places = [place(n) for n in range(120)]
     for record, questions in ((small, [50, 70]), (large, [50])):
         topics = Topics({("orders.parked", 0, n): record for n in range(120)})
@@ -113,12 +113,12 @@ def test_of_large_letters_only_the_first_are_read() -> None:
 
 
 def test_small_letters_are_asked_for_twice_as_many_at_a_time() -> None:
-    topics = Topics({("orders.parked", 0, n): parked() for n in range(500)})
+    topics = Topics({("orders.parked", 0, n): park_letter() for n in range(500)})
     assert len(topics.letters.read_records(PARKING, [place(n) for n in range(500)])) == 500
     assert [len(asked) for asked in topics.asked] == [50, 100, 200, 150]
 
 
-def answered(letters: ParkedLetters, *places: bytes) -> Any:
+def await_answer(letters: ParkedLetters, *places: bytes) -> Any:
     """The answer, when it is there."""
     deadline = Deadline(30.0)
     while (found := letters.request_records(PARKING, places)) is None:
@@ -128,13 +128,13 @@ def answered(letters: ParkedLetters, *places: bytes) -> Any:
 
 
 def test_whoever_asks_comes_back_for_the_answer_and_each_answer_is_given_once() -> None:
-    record = parked()
+    record = park_letter()
     topics = Topics({AT: record})
     assert topics.letters.request_records(PARKING, [place()]) is None
-    assert answered(topics.letters, place()) == {place(): (record, record)}
+    assert await_answer(topics.letters, place()) == {place(): (record, record)}
     other = ParkedPlace(returned_offsets.decode_place(place()).topic, 0, PARKED_AT + 1).encode()
     assert topics.letters.request_records(PARKING, [other]) is None
-    assert answered(topics.letters, other) == {other: "gone"}
+    assert await_answer(topics.letters, other) == {other: "gone"}
     assert len(topics.asked) == 2
 
 
@@ -146,7 +146,7 @@ def test_what_went_wrong_while_reading_is_raised_where_it_is_asked_for() -> None
 
     letters = parked_letters(broken, lambda names: topics.ids)
     with pytest.raises(OSError, match="no broker"):
-        answered(letters, place())
+        await_answer(letters, place())
     # The next question is a new one.
     assert letters.request_records(PARKING, [place()]) is None
 
@@ -154,7 +154,7 @@ def test_what_went_wrong_while_reading_is_raised_where_it_is_asked_for() -> None
 @pytest.mark.parametrize("error", [KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN)), TimeoutError("no answer")])
 @pytest.mark.parametrize("failures", [4, 5])
 def test_brokers_that_do_not_answer_are_asked_again_and_end_no_worker(error: Exception, failures: int) -> None:
-    record, failed = parked(), list[Exception]()
+    record, failed = park_letter(), list[Exception]()
 
     def ids(_topics: list[str]) -> Mapping[str, str]:
         if len(failed) < failures:
@@ -163,12 +163,12 @@ def test_brokers_that_do_not_answer_are_asked_again_and_end_no_worker(error: Exc
         return IDS
 
     letters = parked_letters(lambda wanted: dict.fromkeys(wanted, record), ids)
-    assert answered(letters, place()) == {place(): (record, record) if failures == 4 else "source_unreadable"}
+    assert await_answer(letters, place()) == {place(): (record, record) if failures == 4 else "source_unreadable"}
 
 
 @pytest.mark.parametrize("failures", [4, 5])
 def test_a_record_that_could_not_be_read_is_read_again_before_it_counts_as_unreadable(failures: int) -> None:
-    record, topics = parked(), Topics({AT: "source_unreadable"})
+    record, topics = park_letter(), Topics({AT: "source_unreadable"})
 
     def fetch(wanted: Collection[RecordLocation]) -> dict[RecordLocation, Any]:
         if len(topics.asked) == failures:
@@ -176,9 +176,9 @@ def test_a_record_that_could_not_be_read_is_read_again_before_it_counts_as_unrea
         return topics.fetch(wanted)
 
     letters = parked_letters(fetch, lambda _topics: IDS)
-    assert answered(letters, place()) == {place(): (record, record) if failures == 4 else "source_unreadable"}
+    assert await_answer(letters, place()) == {place(): (record, record) if failures == 4 else "source_unreadable"}
     # Whoever asks once more is given as many tries.
-    assert answered(letters, place()) == {place(): (record, record)}
+    assert await_answer(letters, place()) == {place(): (record, record)}
 
 
 def test_brokers_are_left_alone_for_a_while_unless_something_else_is_asked() -> None:
@@ -193,5 +193,5 @@ def test_brokers_are_left_alone_for_a_while_unless_something_else_is_asked() -> 
         pause(0.001)
     assert len(topics.asked) == 1
     other = place(PARKED_AT + 1)
-    assert answered(letters, other) == {other: "gone"}
+    assert await_answer(letters, other) == {other: "gone"}
     assert len(topics.asked) == 2

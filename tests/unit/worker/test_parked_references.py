@@ -13,20 +13,20 @@ from retry.telemetry import outcomes
 from retry.worker import parked_letters
 from retry.worker.parked_letters import ReferenceClaim, read_claim
 from tests.support.acted import NOW_MS
-from tests.support.rested import dead, parked, with_headers
+from tests.support.rested import dead, park_letter, with_headers
 
 MINUTE_MS, AROUND_MS = 60_000, parked_letters._AROUND_MS
 ID = attempts.format_retry_id(7, "orders").decode()
 
 
 def test_what_is_too_large_says_when_that_was_decided_and_not_when_it_would_have_been_due() -> None:
-    record = parked(dead(value=b"v" * 5_000), made=0, bytes_max=1_000)
+    record = park_letter(dead(value=b"v" * 5_000), made=0, bytes_max=1_000)
     assert read_claim(record) == ReferenceClaim("orders.DLT/0/7", ID, "orders.parked", NOW_MS)
 
 
 @pytest.mark.parametrize("due_ms", [None, b"", b"\xff", b"-1", b"9" * 5_000])
 def test_what_does_not_say_when_is_not_looked_for(due_ms: bytes | None) -> None:
-    assert read_claim(with_headers(parked(), due_ms=due_ms)).parked_ms is None
+    assert read_claim(with_headers(park_letter(), due_ms=due_ms)).parked_ms is None
 
 
 @given(st.lists(st.integers(NOW_MS, NOW_MS + 1_000 * MINUTE_MS), max_size=60))

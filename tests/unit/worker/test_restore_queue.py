@@ -41,7 +41,7 @@ class Follower:
         self.followed.clear()
 
 
-def told(partition: int, offset: int, *, end: bool = False) -> Any:
+def make_consumed(partition: int, offset: int, *, end: bool = False) -> Any:
     """A consumed record, or the end of a partition."""
     return SimpleNamespace(partition=lambda: partition, offset=lambda: offset, error=lambda: "end" if end else None)
 
@@ -83,9 +83,9 @@ def test_who_has_least_to_read_is_first_and_the_next_begins_when_it_is_nearly_re
     bench.begin(shard(0, 300), shard(1, 100), shard(2, 200))
     assert bench.read() == {1}
     assert [bench.queue.waits(n) for n in range(3)] == [True, False, True]
-    assert bench.read(told(1, 89)) == {1}
-    assert bench.read(told(1, 90)) == {1, 2}
-    assert bench.read(told(2, 5), told(2, 200)) == {0, 1, 2}
+    assert bench.read(make_consumed(1, 89)) == {1}
+    assert bench.read(make_consumed(1, 90)) == {1, 2}
+    assert bench.read(make_consumed(2, 5), make_consumed(2, 200)) == {0, 1, 2}
     assert not any(bench.queue.waits(n) for n in range(3))
 
 
@@ -100,28 +100,28 @@ def test_a_short_tail_is_read_at_once_from_where_the_table_ends(bench: Bench) ->
 def test_a_copy_of_what_others_own_comes_last(bench: Bench) -> None:
     bench.begin(shard(0, 50, standby=True), shard(1, 300))
     assert bench.read() == {1}
-    assert bench.read(told(1, 299)) == {0, 1}
+    assert bench.read(make_consumed(1, 299)) == {0, 1}
 
 
 def test_who_comes_to_the_end_of_what_can_be_read_holds_up_nobody(bench: Bench) -> None:
     """Behind it may lie a transaction that somebody left open, for as long as it likes."""
     bench.begin(shard(0, 100), shard(1, 200))
-    assert bench.read(told(0, 3), told(0, 4, end=True)) == {0, 1}
+    assert bench.read(make_consumed(0, 3), make_consumed(0, 4, end=True)) == {0, 1}
 
 
 def test_of_whom_nothing_comes_holds_up_nobody(bench: Bench) -> None:
     """The broker that leads it may be away."""
     bench.begin(shard(0, 100), shard(1, 200))
     assert bench.read() == {0}
-    assert bench.read(told(0, 3), after_s=1.9) == {0}
-    assert bench.read(told(5, 3), after_s=1.9) == {0}, "others' records say nothing of it"
-    assert bench.read(told(5, 4), after_s=0.2) == {0, 1}
+    assert bench.read(make_consumed(0, 3), after_s=1.9) == {0}
+    assert bench.read(make_consumed(5, 3), after_s=1.9) == {0}, "others' records say nothing of it"
+    assert bench.read(make_consumed(5, 4), after_s=0.2) == {0, 1}
 
 
 def test_a_thread_that_was_held_up_does_not_take_that_for_silence(bench: Bench) -> None:
     bench.begin(shard(0, 100), shard(1, 200))
     assert bench.read() == {0}
-    assert bench.read(told(0, 3), after_s=60.0) == {0}
+    assert bench.read(make_consumed(0, 3), after_s=60.0) == {0}
 
 
 def test_who_is_given_up_makes_room(bench: Bench) -> None:
@@ -148,7 +148,7 @@ def test_it_is_told_whether_any_is_to_be_read(bench: Bench) -> None:
     assert bench.queue.is_restoring(), "one waits"
     assert bench.read() == {0, 1}
     assert bench.queue.is_restoring(), "one is read"
-    bench.read(told(1, 199))
+    bench.read(make_consumed(1, 199))
     assert not bench.queue.is_restoring()
 
 
@@ -168,11 +168,11 @@ def test_a_table_is_filled_in_bulk_until_it_is_read_and_all_others_are(monkeypat
     table = NotedTable()
     filled = Shard(ChangelogPartition(TOPIC, 0), table, UNUSED, 3)
     filled.restoring.end_bulk()
-    filled.apply_messages([told(0, 0, end=True)])
-    filled.apply_messages([told(0, 2, end=True)])
+    filled.apply_messages([make_consumed(0, 0, end=True)])
+    filled.apply_messages([make_consumed(0, 2, end=True)])
     assert filled.phase is Phase.RESTORING
-    filled.apply_messages([told(0, 3, end=True)])
-    filled.apply_messages([told(0, 4, end=True)])
+    filled.apply_messages([make_consumed(0, 3, end=True)])
+    filled.apply_messages([make_consumed(0, 4, end=True)])
     assert (filled.phase, table.in_bulk) == (Phase.READY, [True] * len(table.in_bulk)), "it is swept while others are read"
     filled.restoring.end_bulk()
     filled.touch()
@@ -181,5 +181,5 @@ def test_a_table_is_filled_in_bulk_until_it_is_read_and_all_others_are(monkeypat
 
 def test_a_table_that_lacks_little_is_folded_as_usual() -> None:
     table = NotedTable()
-    Shard(ChangelogPartition(TOPIC, 0), table, UNUSED, 3, owned=False).apply_messages([told(0, 3, end=True)])
+    Shard(ChangelogPartition(TOPIC, 0), table, UNUSED, 3, owned=False).apply_messages([make_consumed(0, 3, end=True)])
     assert table.in_bulk == [False]

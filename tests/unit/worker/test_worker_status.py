@@ -51,62 +51,62 @@ class Told:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+def told_status(monkeypatch: pytest.MonkeyPatch) -> Told:
     return Told(monkeypatch)
 
 
-def test_it_is_said_now_and_then_and_at_once_where_a_breaker_changes(told: Told) -> None:
-    (first,) = told.look()
+def test_it_is_said_now_and_then_and_at_once_where_a_breaker_changes(told_status: Told) -> None:
+    (first,) = told_status.look()
     assert (first.began_ms, first.at_ms, first.shards, first.breakers, first.ended) == (1_000_000, 1_000_000, [0, 3], [], False)
     assert first.host and first.every_ms == EVERY_S * 1_000
-    assert told.look(1) == []
-    told.breakers.note_returned_letters("a.retry", 2, 1_002_000)
-    (opened,) = told.look(1)
+    assert told_status.look(1) == []
+    told_status.breakers.note_returned_letters("a.retry", 2, 1_002_000)
+    (opened,) = told_status.look(1)
     why = "its breaker is open: 2 letters came back within 60000 ms"
     assert opened.breakers == [BreakerRecord("a.retry", "open", why, 1_002_000)]
-    assert told.look(1) == []
-    (half_open,) = told.look(10)
+    assert told_status.look(1) == []
+    (half_open,) = told_status.look(10)
     assert half_open.breakers == [BreakerRecord("a.retry", "half-open", why, 1_002_000)], "since it was tripped first"
-    told.breakers.admit_to_target("a.retry", 1_013_000)
-    told.breakers.note_returned_letters("a.retry", 2, 1_013_000)
-    (again,) = told.look(1)
+    told_status.breakers.admit_to_target("a.retry", 1_013_000)
+    told_status.breakers.note_returned_letters("a.retry", 2, 1_013_000)
+    (again,) = told_status.look(1)
     assert (again.breakers[0].state, again.breakers[0].since_ms) == ("open", 1_002_000)
-    (later,) = told.look(EVERY_S)
-    assert later.at_ms == int(told.now_s * 1_000)
+    (later,) = told_status.look(EVERY_S)
+    assert later.at_ms == int(told_status.now_s * 1_000)
 
 
-def test_in_the_end_it_says_so_and_nothing_after_it(told: Told) -> None:
-    told.look()
-    told.written.clear()
-    told.status.report_end()
-    (last,) = told.written
+def test_in_the_end_it_says_so_and_nothing_after_it(told_status: Told) -> None:
+    told_status.look()
+    told_status.written.clear()
+    told_status.status.report_end()
+    (last,) = told_status.written
     assert last.ended
-    assert told.look(2 * EVERY_S) == []
+    assert told_status.look(2 * EVERY_S) == []
 
 
 def test_a_topic_that_is_missing_is_looked_for_again_and_what_is_refused_is_told_once(
-    told: Told, caplog: pytest.LogCaptureFixture
+    told_status: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told.partitions = None
-    assert told.look() == []
-    told.status.report_end()
-    assert told.written == []
-    told.partitions = 1
-    assert told.look(30) == [], "it is asked for once a minute"
-    told.refusal = RecordUnwritten("no right to write topic notes")
-    assert len(told.look(30)) == 1
+    told_status.partitions = None
+    assert told_status.look() == []
+    told_status.status.report_end()
+    assert told_status.written == []
+    told_status.partitions = 1
+    assert told_status.look(30) == [], "it is asked for once a minute"
+    told_status.refusal = RecordUnwritten("no right to write topic notes")
+    assert len(told_status.look(30)) == 1
     for _ in range(3):
-        told.look(EVERY_S)
+        told_status.look(EVERY_S)
     told_once = "consoles are not told of this worker: no right to write topic notes"
     assert [record.message for record in caplog.records] == [told_once]
 
 
-def test_a_letter_that_its_topic_refuses_is_named_at_once_and_until_it_goes(told: Told) -> None:
-    told.look()
-    told.refused = [RefusedRecord("orders.DLT/0/7", "orders.retry", "it has no key", 1_001_000)]
-    (said,) = told.look(1)
-    assert said.refused == told.refused
-    assert told.look(1) == []
-    told.refused = []
-    (said,) = told.look(1)
+def test_a_letter_that_its_topic_refuses_is_named_at_once_and_until_it_goes(told_status: Told) -> None:
+    told_status.look()
+    told_status.refused = [RefusedRecord("orders.DLT/0/7", "orders.retry", "it has no key", 1_001_000)]
+    (said,) = told_status.look(1)
+    assert said.refused == told_status.refused
+    assert told_status.look(1) == []
+    told_status.refused = []
+    (said,) = told_status.look(1)
     assert said.refused == []
