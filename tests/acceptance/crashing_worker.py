@@ -96,7 +96,7 @@ class Crash:
 
 
 def end() -> None:
-    """What the kernel does to a process that uses too much memory."""
+    """End this process as the kernel ends one that uses too much memory."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -66,7 +66,6 @@ def arm(file: Path) -> None:
 
 
 def main() -> None:
-    """Arm and run."""
     arm(Path(os.environ["FELL"]))
     from retry.cli.servers import worker
 

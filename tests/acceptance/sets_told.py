@@ -20,7 +20,7 @@ NAMES = {
 
 
 def count_records_by_set(data: str) -> dict[str, list[tuple[list[object], int]]]:
-    """By set, the names of each record and how often it is there."""
+    """Count how often each record is there, by set and by the names of the record."""
     with open_session("told") as spark:
         found = datasets.read_parquet(spark, data)
         frames = {"letters": found.letters, "sent": found.sent, "positions": found.positions}

@@ -36,7 +36,6 @@ class Stall:
 
 
 def main() -> None:
-    """Arm and run."""
     point, _, passages = os.environ["STALL_AT"].partition(":")
     assert point in POINTS, point
     stall = Stall(point, int(passages))

@@ -44,7 +44,7 @@ def deploy_with_waiting(deploy: Deploy, letters: int, shards: int = 2, **options
 
 
 def run_act(deployment: Deployment, *arguments: str, code: int = 0) -> dict[str, Any]:
-    """What `retry act … --yes` says of its end."""
+    """Run `retry act … --yes` and return what it says at its end."""
     done = deployment.command("act", *arguments, "--yes", "--json", "--wait", "2m")
     assert done.returncode == code, done.stderr + done.stdout
     return json.loads(done.stdout)
@@ -89,7 +89,7 @@ def dues(deployment: Deployment, *words: str) -> list[int]:
 
 
 def results(deployment: Deployment, action: str) -> list[dict[str, str]]:
-    """What became of each member, as CSV has it."""
+    """Read what became of each member, as the CSV has it."""
     told = deployment.command("actions", "members", action)
     assert told.returncode == 0, told.stderr
     return list(csv.DictReader(told.stdout.splitlines()))

@@ -195,7 +195,7 @@ def _play(deployment: Deployment) -> None:
 
 
 def read_samples(deployment: Deployment) -> Counter[tuple[object, object]]:
-    """What the newest samples say of each partition of the retry topics."""
+    """Read the newest samples of each partition of the retry topics."""
     found = Counter[tuple[object, object]]()
     for record in read(deployment.bootstrap_servers, [deployment.names.outcomes], COMMITTED):
         if record.key == offset_records.KEY:

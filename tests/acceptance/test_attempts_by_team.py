@@ -121,7 +121,7 @@ class Consumers:
         return all(len(self.sent.get(letter, ())) >= times for letter in letters)
 
     def quiet(self) -> None:
-        """Nothing more comes."""
+        """Wait until nothing more comes."""
         assert self._tail.quiet(QUIET_S) == []
 
 

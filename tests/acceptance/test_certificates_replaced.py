@@ -109,7 +109,7 @@ def test_certificates_of_minutes_come_into_use_by_themselves(
 
 
 def restart(worker: WorkerProcess, runs: Runs) -> None:
-    """By SIGKILL, from what it has run with until now."""
+    """Kill a worker with SIGKILL, and start it with what it has run with until now."""
     assert worker.running(), worker.tail()
     worker.kill()
     runs.add()

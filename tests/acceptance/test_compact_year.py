@@ -54,7 +54,7 @@ def test_a_year_of_passes_is_merged_and_each_record_is_there_once_wherever_it_wa
 
 
 def _points(year: Year) -> list[Callable[[], bool]]:
-    """Where it is killed: merged files are moved to their places; count for the first time; for the second."""
+    """List the moments of the kills: merged files are moved to their places; count for the first time; for the second."""
     whole = year.listed()
 
     def count_fewer(steps: int) -> Callable[[], bool]:

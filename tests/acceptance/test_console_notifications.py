@@ -53,20 +53,19 @@ class Receiver:
         self._thread.start()
 
     def told(self, kind: str) -> list[dict[str, Any]]:
-        """What programs were told of a kind of event."""
+        """List what programs were told of a kind of event."""
         bodies = [json.loads(body) for path, _, body in list(self.calls) if path == "/bot"]
         return [each["data"] for each in bodies if each["type"] == kind]
 
     def chat(self) -> list[str]:
-        """What people were told."""
+        """List what people were told, in order."""
         return [json.loads(body)["message"] for path, _, body in list(self.calls) if path.startswith("/chat")]
 
     def ids(self) -> list[str]:
-        """Of all calls to programs, in their order."""
+        """List the ids of all calls to programs, in their order."""
         return [headers["webhook-id"] for path, headers, _ in list(self.calls) if path == "/bot"]
 
     def close(self) -> None:
-        """Answer no more."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

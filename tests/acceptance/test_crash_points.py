@@ -81,7 +81,7 @@ def _crash(deployment: Deployment, sender: Sender, point: str, passages: int) ->
 
 
 def _make_unreadable(deployment: Deployment, worker: WorkerProcess) -> None:
-    """What cannot be opened is wiped, and restored from the changelog."""
+    """Make tables unreadable: what cannot be opened is wiped, and restored from the changelog."""
     tables = worker.data_dir / "tables"
     for shard in range(deployment.shards):
         path = tables / f"{deployment.names.changelog}-{shard}"

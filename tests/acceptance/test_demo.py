@@ -58,11 +58,10 @@ class Terminal:
                 self._read.append(some)
 
     def text(self) -> str:
-        """What it shows, without colours."""
+        """Return what the demo shows, without colours."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(self._read).decode()).replace("\r\n", "\n")
 
     def type(self, key: bytes) -> None:
-        """Press a key."""
         os.write(self._ours, key)
 
     def close(self) -> None:

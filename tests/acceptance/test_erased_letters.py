@@ -42,7 +42,7 @@ def deploy_with_waiting(deploy: Deploy, count: int) -> tuple[Deployment, WorkerP
 
 
 def run_erase(deployment: Deployment, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
-    """What `retry erase` prints: what there is, and what was done."""
+    """Run `retry erase` and return what it prints: what there is, and what was done."""
     done = deployment.command("erase", "--key", PERSON, "--json", *arguments)
     assert done.returncode == code, done.stderr + done.stdout
     return [json.loads(line) for line in done.stdout.splitlines()]

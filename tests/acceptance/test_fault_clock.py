@@ -29,7 +29,7 @@ SOURCE = Path(__file__).parents[1] / "support" / "wrong_clock.c"
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What stands between a worker and the machine's wall clock."""
+    """Build the library that stands between a worker and the machine's wall clock."""
     compiler, built = shutil.which("cc"), tmp_path_factory.mktemp("clock") / "wrong_clock.so"
     if compiler is None:
         pytest.skip("there is no C compiler")
@@ -38,7 +38,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Clock:
-    """What a worker takes for the time, as an offset from what it is."""
+    """The clock that a worker sees, as an offset from the machine's."""
 
     def __init__(self, file: Path, library: Path) -> None:
         self._file = file
@@ -46,7 +46,7 @@ class Clock:
         self.environ = {"LD_PRELOAD": str(library), "WRONG_CLOCK": str(file)}
 
     def is_off(self, by_s: int) -> None:
-        """Step it."""
+        """Step the clock by so many seconds."""
         new = self._file.with_suffix(".new")
         new.write_text(f"{by_s}\n")
         new.rename(self._file)

@@ -53,7 +53,7 @@ def await_waiting(worker: WorkerProcess, count: int) -> None:
 
 
 def await_refusal(worker: WorkerProcess) -> None:
-    """It ends by itself, with the error that names what has happened and what to do, and touches no table."""
+    """Wait until a worker ends by itself, with the error that names what happened and what to do, and touches no table."""
     assert worker.wait(120.0) not in (0, -9)
     assert "changelog identity changed" in worker.log()
     assert "retry worker --adopt-empty-changelog" in worker.log()

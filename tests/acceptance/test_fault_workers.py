@@ -199,7 +199,7 @@ def test_a_second_worker_of_the_same_name_ends_it_with_a_message(deploy: Deploy,
 
 
 def _names_the_cause(worker: WorkerProcess) -> None:
-    """It has ended by itself, with one message and no more."""
+    """Check that a worker has ended by itself, with one message and no more."""
     assert worker.exit_code() == 1
     assert "same is also the name of another worker" in worker.log()
     assert "set RETRY_INSTANCE to another name" in worker.log()

@@ -36,7 +36,7 @@ class Watch:
         self.states: Counter[str] = Counter()
 
     def look(self) -> str:
-        """What the console says of itself now; empty where it does not answer, or shows nothing yet."""
+        """Ask what the console says of itself now; empty where it does not answer, or shows nothing yet."""
         asked_ms = clock.wall_ms()
         try:
             with httpx2.Client(base_url=self._console.origin, timeout=30.0) as client:

@@ -59,7 +59,7 @@ class Mixed(Deployment):
 
 
 class Running(NamedTuple):
-    """All that runs."""
+    """All processes of one run, and what was sent."""
 
     deployment: Mixed
     scheduling: Scheduling
@@ -272,7 +272,7 @@ def as_good(deployment: Deployment, letter: Letter, record: Record) -> bool:
 
 
 def difference(one: Hostile, record: Record) -> str:
-    """What is not as it was written, or where it should not be."""
+    """Describe what is not as it was written, or where it should not be."""
     parked, is_parked = record.header(names.PARKED_REASON), record.topic.endswith(("parked", ".parked"))
     if bool(parked) != is_parked:
         return f"on {record.topic} for reason {parked!r}"

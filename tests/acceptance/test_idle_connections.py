@@ -66,7 +66,7 @@ def holds_out(
 
 
 def status(port: int, path: str) -> int:
-    """Of an answer to a new connection, by a client that is as patient as a probe of the chart."""
+    """Return the status of an answer to a new connection, by a client that is as patient as a probe of the chart."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", path)

@@ -98,7 +98,7 @@ def _in_mid_run(ingesting: Ingesting, process: subprocess.Popen[str], stream: st
 
 
 def _the_same_is_told(found: datasets.Datasets, made: Events) -> None:
-    """What was generated, and what lies in the sets, come to the same attempts."""
+    """Check that what was generated, and what lies in the sets, come to the same attempts."""
     plain = [{**retry, "sent_ms": None} for retry in made.sent]
     told = model.attempts(made.letters, plain, made.positions[:0], settle_ms=SETTLE_MS, until_ms=made.until_ms)
     decisions = attempts.select_distinct_decisions(found.letters)

@@ -78,11 +78,11 @@ class Scene:
         self.tail.await_more(seconds * LETTERS_PER_S, MORE_S)
 
     def in_any_order(self) -> list[WorkerProcess]:
-        """Both workers."""
+        """Return both workers in any order."""
         return self._draw.sample(self.workers, len(self.workers))
 
     def waits(self, key: str) -> Mapping[str, int]:
-        """What `retry keys list` says of a key."""
+        """Read what `retry keys list` says of a key."""
         told = self.deployment.command("keys", "list", "--json")
         assert told.returncode == 0, told.stderr
         found: dict[str | None, Mapping[str, int]] = {of["key_id"]: of for of in map(json.loads, told.stdout.splitlines())}
@@ -97,7 +97,7 @@ class Scene:
 
 
 def read_hold(worker: WorkerProcess) -> str:
-    """What health says of entries that cannot be opened; empty where it has none, or there is no answer."""
+    """Read why entries cannot be opened, from health; empty where it has no reason, or does not answer."""
     status, body = worker.get("/health/ready")
     return json.dumps(found) if status and (found := json.loads(body)["held"]) else ""
 
@@ -158,7 +158,7 @@ def test_keys_change_again_and_again_while_workers_are_killed(deploy: Deploy, tm
 
 
 def as_told(scene: Scene, before: str, new: str) -> None:
-    """As the page tells it: at the end of each file, then at the top; somebody is killed after each step."""
+    """Change keys as the page tells it: at the end of each file, then at the top; somebody is killed after each step."""
     for lines in ([before, new], [new, before]):
         for worker in scene.in_any_order():
             scene.give(worker, [*lines, *_older(scene)])

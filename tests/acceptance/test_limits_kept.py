@@ -133,7 +133,7 @@ class Toy:
         self._producer = Producer({"bootstrap.servers": bootstrap_servers})
 
     def consume(self) -> None:
-        """What has come."""
+        """Read the records that have come."""
         for record in self._tail.read(0.02):
             self.got += 1
             if self.fails:
@@ -146,5 +146,4 @@ class Toy:
         self._producer.produce(self._dead_letters, record.value, record.key, headers=record.headers)
 
     def close(self) -> None:
-        """Let go."""
         self._tail.close()

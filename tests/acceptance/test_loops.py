@@ -24,12 +24,12 @@ Again = Callable[[Record], tuple[bytes | None, Headers]]
 
 
 def honest(record: Record) -> tuple[bytes | None, Headers]:
-    """Copies everything."""
+    """Copy a record as an honest consumer does: everything."""
     return record.value, record.headers
 
 
 def stripper(record: Record) -> tuple[bytes | None, Headers]:
-    """Drops every header."""
+    """Copy a record without its headers."""
     return record.value, []
 
 

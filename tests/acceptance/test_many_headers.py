@@ -22,7 +22,7 @@ OURS = 6
 
 
 def many(count: int) -> Headers:
-    """So many headers."""
+    """Make so many headers for one letter."""
     return [("a", None)] * count
 
 

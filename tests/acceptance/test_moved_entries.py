@@ -33,7 +33,7 @@ def shorten(deployment: Deployment, delay: str = "2s") -> str:
 
 
 def health(worker: WorkerProcess) -> dict[str, dict[str, str]]:
-    """What the worker says of itself; empty where it does not answer."""
+    """Read what the worker says of itself; empty where it does not answer."""
     return json.loads(worker.get("/health/ready")[1] or "{}")
 
 

@@ -64,7 +64,7 @@ def health(worker: WorkerProcess) -> dict[str, object]:
 
 
 def unreadable(worker: WorkerProcess) -> dict[str, str]:
-    """What it says of each topic of which it has passed records over."""
+    """Read what a worker says of each topic of which it has passed records over."""
     told = health(worker).get("unreadable", {})
     assert isinstance(told, dict)
     return told

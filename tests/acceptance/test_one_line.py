@@ -32,7 +32,7 @@ def taken_port() -> Iterator[int]:
 
 
 def run_refused(deployment: Deployment, command: tuple[str, ...], **environ: str) -> str:
-    """What a command says; fails unless it is one line, with exit code 1, of verify 2."""
+    """Run a command that is refused; fails unless it says one line, with exit code 1, of verify 2."""
     # The system chooses: between being found free and being listened on, a port may be taken by another process.
     free = dict.fromkeys(("RETRY_API_ADDR", "SERVER_ADDR", "METRICS_ADDR"), "127.0.0.1:0")
     own = {"BOOTSTRAP_SERVERS": deployment.bootstrap_servers, "LOG_LEVEL": "error"}

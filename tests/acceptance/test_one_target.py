@@ -114,7 +114,7 @@ class Scene:
         assert self.worker.log().count("\n") < 200
 
     def flows_again(self) -> None:
-        """What waited for the target comes, and all is well."""
+        """Check that what waited for the target comes, and that all is well."""
         await_that("nothing waits", lambda: self.worker.metric("retry_entries_waiting") == 0, _IN_S)
         await_that("nothing is held", lambda: read_blocked(self.worker) == {}, _IN_S)
         self.worker.terminate()

@@ -98,7 +98,7 @@ class Consumer:
 
 
 def in_order_and_once(letters: list[Record], retries: list[Record]) -> None:
-    """Of each key, the retries are the letters, each once, in the order in which they were dead-lettered."""
+    """Check of each key that the retries are the letters, each once, in the order in which they were dead-lettered."""
     wanted: dict[bytes | None, list[str]] = defaultdict(list)
     for letter in sorted(letters, key=lambda each: (each.partition, each.offset)):
         wanted[letter.key].append(f"{letter.topic}/{letter.partition}/{letter.offset}")

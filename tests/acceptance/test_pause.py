@@ -37,7 +37,7 @@ def two_teams(deployment: Deployment) -> tuple[str, str]:
 
 
 def held_by(worker: WorkerProcess) -> dict[str, str]:
-    """What the worker holds back, and why."""
+    """Read what the worker holds back, and why."""
     status, told = worker.get("/health/ready")
     return json.loads(told)["blocked"] if status else {"everything": "no answer"}
 

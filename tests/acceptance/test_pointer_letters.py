@@ -23,13 +23,13 @@ POINTERS, WHOLE = 1_000, 1_000
 
 
 def share(topic: str, partition: int, offset: int) -> Headers:
-    """What the broker says of a record that a share group gave up (KIP-1191)."""
+    """Make the headers that a broker writes of a record that a share group gave up (KIP-1191)."""
     said = {"topic": topic, "partition": partition, "offset": offset, "group": "billing", "delivery.count": 5}
     return [(f"__dlq.errors.{name}", str(value).encode()) for name, value in said.items()]
 
 
 def streams(topic: str, partition: int, offset: int) -> Headers:
-    """What Kafka Streams says of a record that was too large to be dead-lettered whole."""
+    """Make the headers that Kafka Streams writes of a record that was too large to be dead-lettered whole."""
     said = {"exception": "org.apache.kafka.common.errors.RecordTooLargeException", "message": "too large"}
     said |= {"topic": topic, "partition": str(partition), "offset": str(offset)}
     return [(f"__streams.errors.{name}", value.encode()) for name, value in said.items()]

@@ -61,7 +61,7 @@ def workers_of(supervisor: WorkerProcess) -> list[int]:
 
 
 def list_owned(supervisor: WorkerProcess) -> list[str]:
-    """What metrics say of the shards of each."""
+    """List the lines of metrics about the shards of each worker."""
     return [line for line in supervisor.get("/metrics")[1].splitlines() if line.startswith("retry_shards_owned{")]
 
 

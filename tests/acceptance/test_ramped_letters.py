@@ -62,14 +62,13 @@ class Failing:
             self._producer.produce(self._dead_letters, record.value(), record.key(), headers=headers)
 
     def close(self) -> None:
-        """Leave the group."""
         self._stop.set()
         self._thread.join(2 * _ASK_S)
         assert not self._thread.is_alive()
 
 
 def show_action(deployment: Deployment, action: str) -> dict[str, Any]:
-    """What `retry actions show` says."""
+    """Run `retry actions show` and return what it prints."""
     told = deployment.command("actions", "show", action)
     assert told.returncode == 0, told.stderr
     return json.loads(told.stdout)

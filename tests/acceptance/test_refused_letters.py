@@ -56,12 +56,12 @@ def await_others(deployment: Deployment, target: str) -> list[Record]:
 
 
 def health(worker: WorkerProcess) -> Any:
-    """What the worker says of itself."""
+    """Read what the worker says of itself."""
     return json.loads(worker.get("/health/ready")[1])
 
 
 def explain_letter(deployment: Deployment, source: str) -> str:
-    """What `retry explain` says of a letter."""
+    """Run `retry explain` for a letter and return what it prints."""
     return deployment.command("explain", source).stdout
 
 

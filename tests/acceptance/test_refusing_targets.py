@@ -28,13 +28,13 @@ LETTERS = 30
 
 
 def read_blocked(worker: WorkerProcess) -> dict[str, str]:
-    """What is held back, and why."""
+    """Read what is held back, and why."""
     status, told = worker.get("/health/ready")
     return json.loads(told)["blocked"] if status else {"everything": "no answer"}
 
 
 def spring(topic: str, group: str) -> Headers:
-    """What Spring Kafka says of a record that failed."""
+    """Make the headers that Spring Kafka writes of a record that failed."""
     return [("kafka_dlt-original-topic", topic.encode()), ("kafka_dlt-original-consumer-group", group.encode())]
 
 

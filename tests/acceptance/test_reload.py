@@ -31,7 +31,7 @@ SLOW = "{backoff: {kind: constant, delay: 1h}, jitter: none}"
 
 
 def health(worker: WorkerProcess) -> dict[str, Any]:
-    """What `/health/ready` answers, which is 200 whatever becomes of the policy file."""
+    """Read what `/health/ready` answers, which is 200 whatever becomes of the policy file."""
     status, body = worker.get("/health/ready")
     assert status == 200, body
     return json.loads(body)
@@ -43,7 +43,7 @@ def hang_up(worker: WorkerProcess) -> None:
 
 
 def by_itself(worker: WorkerProcess) -> None:
-    """Leave it alone."""
+    """Leave the worker alone, since it looks by itself."""
 
 
 def change(deployment: Deployment, worker: WorkerProcess, text: str) -> None:

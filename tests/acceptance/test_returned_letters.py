@@ -56,7 +56,7 @@ def explain_letter(deployment: Deployment, letter: str) -> dict[str, Any]:
 
 
 def back(deployment: Deployment, count: int) -> list[Record]:
-    """What came back, when so many have; no more come."""
+    """Wait until so many letters came back, and return them; no more come."""
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     tail.await_seen(count)
     assert tail.quiet(1.0) == []

@@ -19,7 +19,7 @@ HOUR_S = 3_600
 
 
 def test_a_cancel_and_a_replacement_of_another_partition_count_and_an_older_one_is_told_of(scheduling: Schedulings) -> None:
-    """As in the Go scheduler, whose store is by id: partitioners differ, and partitions are added."""
+    """Cancel as with the Go scheduler, whose store is by id: partitioners differ, and partitions are added."""
     s = scheduling(3)
     instance = s.instance()
     s.operate("pause", "--all")
@@ -68,7 +68,7 @@ def in_the_last_moment(s: Scheduling, count: int) -> list[str]:
 
 
 def assert_followed_or_told(s: Scheduling, instance: WorkerProcess, cancelled: list[str], count: int) -> None:
-    """What was cancelled was not sent, or the instance says of as many that it was too late."""
+    """Check that what was cancelled was not sent, or that the instance says of as many that it was too late."""
     others = count - len(cancelled)
     await_that("the others were sent", lambda: len({r.key for r in s.sent()} - {b.encode() for b in cancelled}) == others)
     await_that("all is taken in", lambda: s.events(instance)["deleted"] >= len(cancelled) + len(s.sent()))

@@ -158,7 +158,7 @@ def _console(protected: Protected, console: AskedConsole) -> None:
 
 
 def _pause(console: AskedConsole) -> None:
-    """What a console writes, and reads again."""
+    """Write a pause as a console does, and read it again."""
     asked = partial(console.asked, "ann")
     asked("POST", "/api/pauses", {"scope": "team", "name": "testers", "reason": "a test"})
     await_that("the pause is shown", lambda: asked("GET", "/api/pauses")["pauses"])

@@ -108,7 +108,7 @@ def _takeover_s(deploy: Deploy, standby: int) -> tuple[float, int, str]:
 
 
 def _fill(deployment: Deployment, partitions: list[int]) -> None:
-    """As intake would, only faster: entries due in an hour, and deletes of some."""
+    """Fill the changelog as intake would, only faster: entries due in an hour, and deletes of some."""
     [dead_letters] = deployment.dead_letters
     lane = entry_keys.lane("testers", dead_letters, deployment.retry_of(dead_letters), False)
     stem, due_ms = entry_keys.build_key_stem(dead_letters, 0), wall_ms() + HOUR_MS

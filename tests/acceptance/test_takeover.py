@@ -68,7 +68,7 @@ def count_restored(worker: WorkerProcess) -> float:
 
 
 def _open_transaction(deployment: Deployment) -> Producer:
-    """As the intake of another worker would: one entry in the changelog, undecided for longer than the test takes."""
+    """Open a transaction as another intake would: one entry in the changelog, undecided for longer than the test takes."""
     stranger = Producer({
         "bootstrap.servers": deployment.bootstrap_servers,
         "transactional.id": f"{deployment.app_id}-intake-stranger",

@@ -61,7 +61,7 @@ def test_no_command_prints_what_a_record_would_have_the_terminal_do(deploy: Depl
 
 
 def done(deployment: Deployment, *arguments: str, code: int = 0) -> str:
-    """What a command prints, all of which can be printed."""
+    """Run a command to its end and return what it prints, all of which can be printed."""
     said: subprocess.CompletedProcess[str] = deployment.command(*arguments, timeout_s=600)
     assert said.returncode == code, said.stderr
     for text in (said.stdout, said.stderr):

@@ -38,13 +38,13 @@ def prepared_timers(deploy: Deploy) -> Running:
 
 @pytest.fixture
 def running(prepared_timers: Running) -> Running:
-    """The same with a worker that is ready."""
+    """Start a worker beside the prepared timers, and wait until it is ready."""
     prepared_timers[2].start().await_ready()
     return prepared_timers
 
 
 def read_calls(deployment: Deployment) -> list[dict[str, object]]:
-    """What the service has written of calls."""
+    """Read what the service has written of calls."""
     return [json.loads(record.value) for record in read(deployment.bootstrap_servers, [deployment.names.calls], COMMITTED)]
 
 

@@ -68,7 +68,7 @@ class Collector:
 
 
 def attributes(span: Any) -> dict[str, Any]:
-    """What a span tells."""
+    """Return the attributes of a span by name."""
     return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
 
 

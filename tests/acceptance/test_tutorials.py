@@ -38,7 +38,7 @@ class Shell:
         self._write("failed=0; trap 'failed=1' ERR")
 
     def run(self, commands: str) -> tuple[str, bool]:
-        """What a block prints on standard output, and whether every command of it ended well."""
+        """Run the commands of a block; return what they print on standard output, and whether every one ended well."""
         (script := self._folder / "block.sh").write_text(commands)
         # A block that hangs ends the shell, and with it this reading.
         with _Guard(self._bash.pid):
@@ -52,7 +52,7 @@ class Shell:
         raise AssertionError(f"the shell ended in {commands!r}: {self.log()}")
 
     def log(self) -> str:
-        """What was printed on standard error, and by what runs in the background."""
+        """Return what was printed on standard error, and by what runs in the background."""
         files = [self._folder / "stderr", *self._folder.glob("*/*.log")]
         return "\n".join(file.read_text(errors="replace")[-2_000:] for file in files)
 

@@ -37,7 +37,7 @@ def wrong(told: dict[str, Any]) -> dict[str, int]:
 
 
 def fail_again(sender: Sender, records: list[Record], dead_letters: str) -> None:
-    """What a consumer does that fails: every third retry goes back, headers and all."""
+    """Fail again as a consumer does: every third retry goes back, headers and all."""
     for record in records:
         if record.header(names.ATTEMPT) == "1" and int(record.header(names.SOURCE).rsplit("/", 1)[1]) % 3 == 0:
             sender.send(dead_letters, record.key, record.value, record.headers)
@@ -67,7 +67,7 @@ def work_through_letters(deployment: Deployment) -> tuple[WorkerProcess, list[Re
 
 
 def retain_half(deployment: Deployment) -> None:
-    """What retention does to every topic but the changelog."""
+    """Delete a half of every topic but the changelog, as retention does."""
     for topic in (deployment.names.outcomes, *deployment.dead_letters, *deployment.retry_topics()):
         ends = offset_ranges.ends(deployment.admin, topic, range(topics.describe(deployment.admin, [topic])[topic].partitions))
         for done in deployment.admin.delete_records([TopicPartition(topic, n, end // 2) for n, end in ends.items()]).values():
@@ -106,7 +106,7 @@ class Forger:
     def write(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Any = (), partition: int = -1
     ) -> None:
-        """One record, acknowledged."""
+        """Write one record and wait until it is acknowledged."""
         self._producer.produce(topic, value, key, partition, headers=list(headers))
         assert self._producer.flush(20) == 0
 

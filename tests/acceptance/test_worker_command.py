@@ -194,7 +194,7 @@ def test_3_11_attempts_are_counted_until_the_letter_parks(deploy: Deploy) -> Non
 
 
 def read_retried(deployment: Deployment, count: int) -> dict[str, Record]:
-    """What came back, by the coordinates of its letter."""
+    """Read what came back, by the coordinates of its letter."""
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     tail.await_seen(count)
     tail.close()

@@ -68,7 +68,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Step(NamedTuple):
-    """What a step took, of Python and Java together."""
+    """The cost of one step, of Python and Java together."""
 
     seconds: float
     cpu_s: float
@@ -117,7 +117,7 @@ def _measure(spark: SparkSession, data: str, lives: int) -> int:
 
 
 def _report(spark: SparkSession, data: str, lives: int) -> int:
-    """As `retry analytics report` asks; 1 where it counts other letters than there are in the folder."""
+    """Ask what `retry analytics report` asks; return 1 where it counts other letters than there are in the folder."""
     found = time_answer("read", lambda: datasets.read_parquet(spark, data), spark)
     made = time_answer("frames", lambda: build_decisions(found.select_period(), settle_ms=SETTLE_MS), spark)
     time_answer("advice", lambda: counts_of(made), spark)
@@ -266,7 +266,7 @@ def _cpu_s() -> float:
 
 
 def _resident_mb(field: str = "VmHWM", pid: int = 0) -> float:
-    """Of a process and all that it has started: resident now, or the sum of what each had at most, which is more than all had at
+    """Sum over a process and all that it has started: resident now, or what each had at most, which is more than all had at
     one time; 0 where one of them is just ending."""
     with suppress(OSError):
         return sum(machine.rss_mb(each, field) for each in machine.family(pid or os.getpid()))

@@ -16,7 +16,7 @@ def add(parser: ArgumentParser, only: Iterable[str]) -> None:
 
 
 def setting(text: str) -> tuple[str, str]:
-    """NAME=VALUE, apart."""
+    """Split `NAME=VALUE` into its two parts."""
     name, _, value = text.partition("=")
     return name, value
 

@@ -36,7 +36,7 @@ class Ratio(NamedTuple):
 
     @property
     def ratios(self) -> list[float]:
-        """Of each pair."""
+        """List the ratio of each pair."""
         pairs = zip(self.before, self.now, strict=True)
         return [now / before if self.unit.endswith(_RATES) else before / now for before, now in pairs]
 

@@ -134,7 +134,6 @@ class ConsoleProcess:
         return caught_up_s
 
     def close(self) -> None:
-        """End it."""
         end(self.process, _END_S)
         self._log.close()
         self._hooks.shutdown()
@@ -145,7 +144,7 @@ class ConsoleProcess:
         return sum(machine.rss_mb(pid, "VmHWM") for pid in machine.family(self.process.pid)) * 1e6 / (1 << 20)
 
     def cpu_s(self) -> float:
-        """What its processes have used."""
+        """Sum the processor time (s) that its processes have used."""
         return sum(map(machine.cpu_s, machine.family(self.process.pid)))
 
 

@@ -54,7 +54,7 @@ def fill(service: Service, size: int) -> None:
 
 
 def fill_beside(service: Service, size: int) -> None:
-    """What a console reads besides: of so many letters a tenth more are parked and a tenth was acted on; what was decided on all
+    """Fill what a console reads, too: of so many letters a tenth more are parked, a tenth was acted on; what was decided on all
     of them; notes, merges, splits and filters; and what workers say of themselves.
 
     Raises:
@@ -86,7 +86,7 @@ def write(to: Producer, service: Service, numbers: range) -> None:
 
 
 def end(to: Producer, service: Service, numbers: range) -> None:
-    """These letters wait no more."""
+    """Write that these letters wait no more."""
     shards: list[list[dict[str, bytes | None]]] = [[] for _ in range(service.shards)]
     for number in numbers:
         shards[_shard(number, service)].append({"key": _key(number, service), "value": None})
@@ -94,7 +94,7 @@ def end(to: Producer, service: Service, numbers: range) -> None:
 
 
 def tell(to: Producer, service: Service, numbers: range) -> None:
-    """What was decided on these letters."""
+    """Write what was decided on these letters."""
     by_shared: LettersByShared = defaultdict(list)
     taken_ms = now_ms()
     for number in numbers:

@@ -10,7 +10,7 @@ LIMIT = "copy limit"
 
 
 class Figure(NamedTuple):
-    """One number.
+    """One number of a benchmark, with its name and unit.
 
     Attributes:
       rated: whether it is told as a ratio to the copy limit.

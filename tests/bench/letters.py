@@ -63,7 +63,7 @@ def parsed(value: bytes) -> tuple[bytes, int, int]:
 
 
 def admin(bootstrap: str) -> AdminClient:
-    """For topics and offsets."""
+    """Connect an admin client for topics and offsets."""
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
 
 
@@ -88,7 +88,6 @@ def fill(
 def write(
     to: Producer, topic: str, number: int, due_ms: int, kind: bytes = MEASURED, headers: Headers = PLAIN
 ) -> None:
-    """Queue one letter."""
     headers = [*headers, ("retry-at-ms", b"%d" % due_ms)]
     if headers[: len(SPRING)] == SPRING:
         headers.append(("kafka_dlt-original-offset", number.to_bytes(8, "big")))
@@ -127,7 +126,7 @@ class Reader(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Read until closed."""
+        """Read records until the reader is closed."""
         while not self._closing:
             first = self._consumer.poll(0.1)
             if first is None:
@@ -153,7 +152,6 @@ class Reader(threading.Thread):
         return self.batches[-1][0]
 
     def close(self) -> None:
-        """Stop reading."""
         self._closing = True
         self.join(5)
         self._consumer.close()

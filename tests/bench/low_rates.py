@@ -18,7 +18,7 @@ _KINDS = Path(__file__).parent / "CountRequests.java"
 
 
 class Reading(NamedTuple):
-    """What was used up to a moment.
+    """The amounts that were used up to a moment.
 
     Attributes:
       at_s: of the wall clock.
@@ -82,7 +82,7 @@ def _read(application: list[int], broker: int, counts: RequestCounts) -> Reading
 
 
 def sum_up(readings: list[Reading], seconds: float, delay_max_s: float) -> dict[str, float]:
-    """What was used a second while letters came in and went out: between the first retries and the last letter.
+    """Sum up what was used a second while letters came in and went out: between the first retries and the last letter.
 
     Args:
       seconds: for which letters were sent.

@@ -73,12 +73,12 @@ def forget_peak(pid: int) -> None:
 
 
 def disk_mb(folder: Path) -> float:
-    """What a folder takes on the disk, in 10^6 bytes."""
+    """Measure what a folder takes on the disk, in 10^6 bytes."""
     return sum(f.stat().st_blocks * 512 for f in folder.rglob("*") if f.is_file()) / 1e6
 
 
 class Usage:
-    """What a worker uses from here on, and what the rest of the machine does beside it; 0 where there is no worker."""
+    """The resources that a worker uses from here on, and the rest of the machine beside it; 0 where there is no worker."""
 
     def __init__(self, worker: int, broker: int) -> None:
         self._worker, self._broker = worker, broker

@@ -100,7 +100,7 @@ def _run(
 
 
 def _options(name: str, system: str, letters: int) -> list[str]:
-    """What the harness is asked to do."""
+    """List the options that ask the harness for a test."""
     test, (partitions, kind) = name.split("/")[0], _TESTS[name]
     if name.startswith(_LOW):
         options = ["--test", "trickle", "--rate", name.removeprefix(_LOW), "--secs", str(_LOW_S), "--warm", str(_LOW_WARM)]

@@ -49,7 +49,7 @@ def intake(service: Service, letters: int, name: str = "intake") -> list[Figure]
 
 
 def intake_of_spring(service: Service, letters: int) -> list[Figure]:
-    """The same with letters of Spring Kafka: eleven headers, a stack trace of 3 KB, a rule that matches its cause."""
+    """Measure intake with letters of Spring Kafka: eleven headers, a stack trace of 3 KB, a rule that matches its cause."""
     service.headers = SPRING
     return intake(service, letters, "intake of Spring's letters")
 
@@ -60,7 +60,7 @@ def sweep(service: Service, letters: int) -> list[Figure]:
 
 
 def due_together(service: Service, letters: int, beside: int = 0) -> list[Figure]:
-    """The same with a warm worker in which so many other entries wait, and wait on."""
+    """Measure letters that are due together, by a warm worker in which so many other entries wait, and wait on."""
     lead_s = 3 + letters / _TAKEN_IN_PER_S
     for _ in range(_TRIES):
         due_s = time.time() + lead_s
@@ -137,7 +137,7 @@ def fold(work: Path, letters: int) -> list[Figure]:
 
 
 def make_usage_figures(name: str, usage: Usage, letters: int) -> list[Figure]:
-    """What the worker used, as figures of `name`."""
+    """Make figures of what the worker used, called `name`."""
     return [
         Figure(f"{name}, worker CPU", usage.worker_s / letters * 1_000, "s/1,000"),
         Figure(f"{name}, worker peak RSS", usage.peak_mb, "MB"),

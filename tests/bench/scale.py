@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def _runs(part: str, asked: argparse.Namespace, broker: LocalBroker, work: Path) -> Iterator[tuple[str, Run]]:
-    """What a part measures, by the names of its columns."""
+    """Yield what a part measures, by the names of its columns."""
     settings, steady = dict(asked.set), (asked.per_s, asked.seconds)
 
     def run_curve(size: int) -> list[Figure]:

@@ -91,7 +91,7 @@ class Service:
         return self.warm()
 
     def warm(self, beside: int = 0) -> Service:
-        """The same with workers that run, while so many entries wait."""
+        """Start workers and warm them up, while so many entries wait."""
         to = producer(self.bootstrap)
         for number in range(_WARM_LETTERS):
             write(to, self.read[number % len(self.read)], number, now_ms() - 1_000, WARM, self.headers)
@@ -112,7 +112,7 @@ class Service:
         return self.worker.until(f"{entries:,} waiting entries", lambda: self.waiting() == entries, timeout_s, 0.05)
 
     def usage(self) -> Usage:
-        """What the worker uses from here on."""
+        """Begin to count what the worker uses from here on."""
         return Usage(self.worker.pid, self.broker_pid)
 
     def until_committed(self, timeout_s: float) -> float:
@@ -157,5 +157,5 @@ class Service:
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970."""
+    """Return the milliseconds since 1970."""
     return time.time_ns() // 1_000_000

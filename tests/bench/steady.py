@@ -46,7 +46,7 @@ def rate(service: Service, per_s: int, seconds: float) -> list[Figure]:
 
 
 def memory(service: Service, when: str) -> list[Figure]:
-    """Of all workers together: resident, and the most since each began."""
+    """Measure the memory of all workers together: resident, and the most since each began."""
     pids = [worker.pid for worker in service.workers]
     return [
         Figure(f"RSS {when}", sum(map(rss_mb, pids)), "MB"),

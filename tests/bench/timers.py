@@ -21,7 +21,7 @@ _SETTINGS = {"RETRY_WEBHOOK_ALLOW": "127.0.0.0/8", "RETRY_CALLS_PER_HOST": "64",
 
 
 def main() -> None:
-    """Print the figures."""
+    """Run the benchmark and print its figures."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--timers", type=int, default=10_000)
     options.add_argument("--hosts", type=int, default=4)

@@ -42,7 +42,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Its process; 0 before the first start."""
+        """The id of its process; 0 before the first start."""
         return self._process.pid if self._process else 0
 
     def running(self) -> None:
@@ -79,7 +79,7 @@ class Worker:
             self._process.wait()
 
     def log_tail(self) -> str:
-        """Its last words."""
+        """Return the last lines of its log."""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:]) if self._log.exists() else ""
 
     def ready(self, timeout_s: float = _READY_S) -> float:

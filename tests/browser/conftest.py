@@ -19,7 +19,7 @@ expect.set_options(timeout=180_000)
 # Not of the session: while it is there, its event loop runs, and nobody else in this process could start one.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium."""
+    """Start Chromium once for all tests of the console."""
     with browsing() as running:
         yield running
 

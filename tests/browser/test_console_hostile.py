@@ -34,7 +34,7 @@ def harmless(page: Page) -> None:
 
 
 def list_row_links(page: Page, path: str, most: int) -> list[str]:
-    """Where the rows of a page lead."""
+    """List where the rows of a page lead."""
     page.goto(path)
     harmless(page)
     found = [link.get_attribute("href") or "" for link in page.locator("tr[data-row] th a").all()]

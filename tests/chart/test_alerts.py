@@ -66,7 +66,7 @@ HEALTHY: Series = {
 
 
 class Case(NamedTuple):
-    """What is otherwise than in a healthy deployment, and what then fires at that minute; None takes a series away."""
+    """One deployment that is not as a healthy one, and what then fires at that minute; None takes a series away."""
 
     about: str
     otherwise: dict[str, str | None]

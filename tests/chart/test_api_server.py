@@ -57,14 +57,14 @@ def helm(server: ApiServer) -> Iterator[Any]:
 
 
 def path_of(manifest: Object) -> str:
-    """Where the server has an object."""
+    """Return the path at which the server has an object."""
     version, kind = manifest["apiVersion"], manifest["kind"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     return f"{root}/namespaces/retry/{PLURALS.get(kind, kind.lower() + 's')}/{manifest['metadata']['name']}"
 
 
 def paths_of(values: Path) -> list[str]:
-    """Where the server has what an installation makes; hooks are made by commands of their own."""
+    """List the paths at which the server has what an installation makes; hooks are made by commands of their own."""
     return [path_of(each) for each in objects(values) if "helm.sh/hook" not in each["metadata"].get("annotations", {})]
 
 

@@ -49,7 +49,7 @@ ELSEWHERE = {
 }  # fmt: skip
 
 def environment(container: Object) -> dict[str, str]:
-    """Its variables, with something in the place of what a pod is given by Kubernetes."""
+    """Read the variables of a container, with something in the place of what a pod is given by Kubernetes."""
     return {each["name"]: each.get("value", "given") for each in container["env"]}
 
 
@@ -210,7 +210,7 @@ def test_what_pods_are_given_is_what_the_program_reads(values: Path) -> None:
 
 
 def commands_run(part: str) -> dict[str, str | None]:
-    """By container, the command that its arguments come to; click refuses options that it does not have."""
+    """List by container the command that its arguments come to; click refuses options that it does not have."""
     found = {}
     for name, container, _ in containers(FULL):
         command, arguments = cli, list(container["args"])

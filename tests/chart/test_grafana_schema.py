@@ -23,7 +23,7 @@ SCHEMA = Path(__file__).parent / "grafana" / "schema.ts"
 
 
 def compile_dashboards(folder: Path, dashboards: dict[str, Any]) -> str:
-    """What the compiler finds wrong; nothing where each is of the schema."""
+    """Compile the dashboards and return what is wrong; empty where each is of the schema."""
     node, modules = typescript()
     (folder / "node_modules").symlink_to(modules)
     (folder / "package.json").write_text("{}")

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.check
 
 
 def list_opened_ports(component: str, *options: str) -> dict[str, list[Any]]:
-    """By direction of a component's NetworkPolicy, to whom which TCP ports are open."""
+    """List by direction of a component's NetworkPolicy to whom which TCP ports are open."""
     policy = one("NetworkPolicy", f"demo-retry-{component}", FULL, *options)["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     return {way: [(rule[peers], _tcp(rule)) for rule in policy[way]] for way, peers in (("ingress", "from"), ("egress", "to"))}

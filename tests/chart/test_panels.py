@@ -105,7 +105,7 @@ class Run:
         return all(self.worker.metric(f"retry_{name}") > 0 for name in ("entries_due_soon", "retention_left_seconds"))
 
     def pages(self) -> Page:
-        """What all of them show, with the labels that a ServiceMonitor adds."""
+        """Read the metrics of all of them, with the labels that a ServiceMonitor adds."""
         processes: dict[str, WorkerProcess] = {
             "w": self.worker, "api": self.api.process, "s": self.scheduler, "c": self.console.process,
         }  # fmt: skip
@@ -117,7 +117,6 @@ class Run:
         return found
 
     def close(self) -> None:
-        """Leave the group."""
         self._group.close()
 
 

@@ -115,7 +115,7 @@ class Shard:
         return recent.find_team("orders").find_returned(print_, NOW_MS + HOUR_MS, 24 * HOUR_MS) is not None
 
     def sweep(self, now_ms: int) -> dict[str, tuple[str, str | None]]:
-        """Where each letter goes that is due at a time, and why it is parked."""
+        """Sweep, and tell of each letter that is due at a time where it goes, and why it is parked."""
         admission = Admission(REGISTRY, {"parked"}, lambda _: {}, lambda: 1.0)
         told: dict[str, tuple[str, str | None]] = {}
         while sent := sweep(self.table, self.writer, CHANGELOG, admission, now_ms, 100, 1 << 20).sent:

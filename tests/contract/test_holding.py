@@ -30,7 +30,7 @@ def bench(table: Table, file: KeyFile) -> Bench:
 
 
 def sweeps(bench: Bench, now_ms: int = NOW_MS, turns: int = 5) -> list[bytes | None]:
-    """What is delivered once as much as possible was; the fold follows each turn."""
+    """Sweep as often as possible and list what was delivered; the fold follows each turn."""
     for _ in range(turns):
         bench.release(now_ms)
         bench.fold()

@@ -43,13 +43,13 @@ class Place:
         self._members: list[GroupMember] = []
 
     def writer(self, name: str) -> Any:
-        """A producer, opened."""
+        """Open a producer of this name."""
         writer = self.log.make_producer(name)
         writer.open(_PATIENT_S)
         return writer
 
     def wrote(self, *values: bytes, partition: int = 0) -> None:
-        """Committed records."""
+        """Write records and commit them."""
         writer = self.writer("some")
         self.begun(writer, *values, partition=partition)
         writer.commit()
@@ -150,7 +150,7 @@ def owning_all(place: Place, instance: str) -> GroupMember:
 
 
 def positions_after(messages: list[Any]) -> list[TopicPartition]:
-    """Where reading goes on after these."""
+    """List the offsets at which reading goes on after these messages."""
     last = {(message.topic(), message.partition()): message for message in messages}
     return [
         TopicPartition(*at, message.offset() + 1, metadata="id", leader_epoch=message.leader_epoch())

@@ -54,7 +54,7 @@ def rows_of(table: Table) -> dict[bytes, bytes]:
 
 
 def describe_table(table: Table) -> object:
-    """What whoever sweeps it is told."""
+    """Describe what a table tells whoever sweeps it."""
     # A lane may be told of that has nothing any more.
     due = {each: rows for each in sorted(table.list_lanes()) if (rows := table.find_due(ALL, ALL, ALL, each))}
     return table.next_offset, table.waiting, dict(table.controls), table.list_superseded(ALL), everything(table), due

@@ -479,7 +479,7 @@ class Fold(RuleBasedStateMachine):
 
     @rule(of=st.sets(st.sampled_from(_LANES)), back=st.booleans())
     def forget(self, of: set[bytes], back: bool) -> None:
-        """What was looked at in these lanes went out; of ordered entries, or what was refused came back."""
+        """Tell the table that what was looked at in these lanes went out; of ordered entries, or what was refused came back."""
         keys = [found for each in sorted(of) for found in self.batch.pop(each, [])]
         again = [(entry_keys.make_key_due_at(found, 41 + self.offset), b"again") for found in keys] if back else []
         again = [row for row in again if row[0][0] == entry_keys.ORDERED]
@@ -502,7 +502,7 @@ class Fold(RuleBasedStateMachine):
 
 
 class FoldOnDisk(Fold):
-    """The same, and closed and opened again at any time."""
+    """A fold on disk, closed and opened again at any time."""
 
     folder: Path
     made = 0

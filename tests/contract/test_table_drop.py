@@ -135,7 +135,7 @@ def test_rows_leave_a_queue_and_join_one(table: Table, fold_first: bool) -> None
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_letters_of_a_partition_go_in_their_order_whichever_record_comes_first(table: Table, order: tuple[int, ...]) -> None:
-    """As in a changelog that was compacted after the first ones had been moved: their old records are gone."""
+    """Fold a changelog that was compacted after the first ones had been moved: their old records are gone."""
     put_keys(table, *(ordered_key(100, n) for n in order))
     assert table.waiting == 3
     assert swept(table, 500) == [0, 1, 2]

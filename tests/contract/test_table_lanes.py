@@ -23,7 +23,7 @@ def due(table: Table, of: bytes, now_ms: int, rows_max: int = ALL) -> list[int]:
 
 
 def deliver(table: Table, now_ms: int, *of: bytes, rows_max: int = ALL) -> list[int]:
-    """What one batch from several lanes holds."""
+    """Deliver one batch from several lanes and list what it holds."""
     keys = [key for each in of for key, _ in table.find_due(now_ms, rows_max, ALL, each)]
     table.delete_scanned_rows(keys)
     return [entry_keys.due_at_ms(key) for key in keys]

@@ -45,7 +45,7 @@ def raw(table: Table) -> dict[bytes, bytes]:
 
 
 def model(live: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], set[bytes], list[bytes]]:
-    """What waits, which cancels count, and what is superseded, where just these keys stand in the changelog."""
+    """Compute what waits, which cancels count, and what is superseded, where just these keys stand in the changelog."""
 
     def rank(key: bytes) -> tuple[bytes, int, bool, int]:
         of_cancel = key.startswith(entry_keys.CANCEL)
@@ -146,7 +146,7 @@ def test_what_comes_after_a_cancel_counts(table: Table) -> None:
 
 
 def test_a_cancel_ends_the_version_that_it_names_and_no_later_one(table: Table) -> None:
-    """What was fired leaves a tombstone: read back, it must not end a newer schedule."""
+    """Read back the tombstone that a fired schedule leaves: it must not end a newer one."""
     put_keys(table, FIRST, THIRD)
     fold(table, cancel(1))
     assert (due(table), table.list_superseded(ALL)) == ([THIRD], [cancel(1)[0], FIRST])

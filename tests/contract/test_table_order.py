@@ -135,7 +135,7 @@ def test_what_goes_to_and_fro_before_anything_is_folded_keeps_its_place(table: T
 
 @pytest.mark.parametrize("read_back", [True, False])
 def test_of_what_left_before_its_null_was_read_nothing_stays(table: Table, read_back: bool) -> None:
-    """Where a null was read before this worker knew of its own commit, or compaction removed it, the next one tells."""
+    """Read a null before this worker knew of its own commit, or not at all since compaction removed it: the next one tells."""
     put_keys(table, FIRST, ordered_key(400, 9, b"other"))
     if read_back:
         fold(table, (FIRST, None))
@@ -226,7 +226,7 @@ def test_pages_of_those_behind_go_on_after_a_cursor(table: Table) -> None:
 
 
 def test_a_successor_that_is_due_earlier_than_others_of_its_lane_is_found(table: Table) -> None:
-    """It takes the head's place far below where the scan of the lane had got to."""
+    """Let a successor take the head's place far below where the scan of the lane had got to."""
     put_keys(table, FIRST, SECOND, ordered_key(350, 9, b"other"))
     batch = due(table)
     table.delete_scanned_rows(batch)

@@ -67,11 +67,11 @@ class InMemory:
         self.group = self.member = "intake"
 
     def writer(self, transactional_id: str) -> Writer:
-        """Not opened yet."""
+        """Return a producer that is not opened yet."""
         return MemoryTransactionalProducer(self.log, transactional_id)
 
     def compressing_writer(self, transactional_id: str) -> Writer:
-        """The same for what its topic takes only compressed."""
+        """Return a producer that is not opened yet, for what its topic takes only compressed."""
         return MemoryTransactionalProducer(self.log, transactional_id, compresses=True)
 
     def seen(self, topic: str | None = None) -> list[Seen]:
@@ -82,13 +82,13 @@ class InMemory:
         ]
 
     def position(self) -> int | None:
-        """What the group has committed for partition 1."""
+        """Return the offset that the group has committed for partition 1."""
         committed = self.log.committed_offsets.get((self.group, self.topic, 1))
         return committed and committed.offset
 
 
 class OnBroker:
-    """The same on a real broker, with topics and ids that no other test uses."""
+    """The contract on a real broker, with topics and ids that no other test uses."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._run = uuid.uuid4().hex[:8]
@@ -110,12 +110,12 @@ class OnBroker:
         self._writers: list[KafkaTransactionalProducer] = []
 
     def writer(self, transactional_id: str) -> Writer:
-        """Not opened yet."""
+        """Return a producer that is not opened yet."""
         # Nothing is compressed, so that what is too large does not shrink below the limit.
         return self._made(self._config(transactional_id) | {"compression.type": "none"})
 
     def compressing_writer(self, transactional_id: str) -> Writer:
-        """The same for what its topic takes only compressed."""
+        """Return a producer that is not opened yet, for what its topic takes only compressed."""
         return self._made(add_gzip(self._config(transactional_id)))
 
     def _config(self, transactional_id: str) -> Config:
@@ -133,7 +133,7 @@ class OnBroker:
         return [Seen(r.partition, r.key, r.value, r.headers, r.timestamp_ms) for r in found]
 
     def position(self) -> int | None:
-        """What the group has committed for partition 1."""
+        """Return the offset that the group has committed for partition 1."""
         offset = self._consumer.committed([TopicPartition(self.topic, 1)], _ASK_S)[0].offset
         return None if offset < 0 else offset
 
@@ -460,7 +460,7 @@ def test_a_rehearsal_of_good_entries_refuses_none_and_leaves_nothing(log: Log, w
 
 
 def test_what_is_told_to_fit_compressed_is_taken_compressed_and_what_is_larger_is_named(log: Log, writer: Writer) -> None:
-    """As large as the limit lets a record be, of hexadecimal digits, which shrink to about half."""
+    """Write records as large as the limit lets them be, of hexadecimal digits, which shrink to about half."""
     digits = random.Random(1).randbytes(NARROW_BYTES).hex().encode()
     headers: Headers = [("theirs", b"1"), ("null", None)]
     sized = (Entry(log.narrow, b"k", digits[:n], headers, None, "team") for n in range(len(digits), 0, -1))
@@ -508,7 +508,7 @@ def bad(log: Log, refused: str) -> Entry:
 
 
 class TestFaultsInMemory:
-    """What a broker does only in bad luck, and a log in memory on demand."""
+    """Faults that a broker shows only in bad luck, and a log in memory on demand."""
 
     @pytest.fixture
     def log(self) -> InMemory:

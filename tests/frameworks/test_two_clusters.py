@@ -78,7 +78,6 @@ class Clusters:
         self._link.restore()
 
     def close(self) -> None:
-        """End what runs."""
         self.came.close()
         self.there.kill()
         self.back.kill()
@@ -131,7 +130,7 @@ def _send_until(over: threading.Event, sender: Sender) -> None:
 
 
 def read_seen(bootstrap_servers: str, topic: str, *, times: bool = False) -> Sequence[object]:
-    """What consumers see in a topic, by partition and in order; without offsets, since ends of transactions take some, too."""
+    """Read what consumers see in a topic, by partition and in order; no offsets, since ends of transactions take some, too."""
     found = read(bootstrap_servers, [topic], COMMITTED)
     ordered = sorted(found, key=lambda record: (record.partition, record.offset))
     return [(r.partition, r.key, r.value, r.headers, times and r.timestamp_ms) for r in ordered]

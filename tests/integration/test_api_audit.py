@@ -38,7 +38,7 @@ class Audited:
         return self.process.send(method, target, body, authorization=f"Bearer {token or self.token}", content_type=JSON)
 
     def lines(self) -> list[dict[str, Any]]:
-        """What was logged since this was asked last."""
+        """List what was logged since this was asked last."""
         logged = [record for record in self._caplog.records if record.name == callers.__name__]
         self._caplog.clear()
         assert {record.levelno for record in logged} <= {logging.INFO}

@@ -65,7 +65,7 @@ class Records:
 
 
 class Process:
-    """What `retry api` is, less its sockets."""
+    """The application of `retry api`, without its sockets."""
 
     def __init__(self, log: MemoryLog, folder: Path, name: str, tokens: Tokens | None = None, requests_per_s: int = 0,
                  timers_max: int = 0, *, metrics_open: bool = False, audit: int = 1) -> None:  # fmt: skip

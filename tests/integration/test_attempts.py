@@ -249,7 +249,7 @@ def _letter(id_: str, attempt: int, **other: object) -> Row:
 
 
 def act_row(of: Row, kind: str, decision: str, **other: object) -> Row:
-    """What an action has decided of a letter, a while after it was taken in."""
+    """Make the row of an action's decision on a letter, a while after it was taken in."""
     unknown = dict.fromkeys(("exception", "cause", "fingerprint", "group"))
     due_ms = None if decision in ("park", "discard", "erase") else 110
     given = {"action": "0a", "action_kind": kind, "decision": decision, "reason": None, "due_ms": due_ms, "taken_ms": 70}

@@ -20,7 +20,7 @@ SHARDS = 4
 
 
 class Record:
-    """What is looked at of an entry that came back."""
+    """The parts of an entry that are looked at when it came back."""
 
     def __init__(self, number: int, due_ms: int) -> None:
         self._number, self._due_ms = number, due_ms

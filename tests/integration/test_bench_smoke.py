@@ -18,7 +18,7 @@ LETTERS = 20
 
 
 class Record:
-    """What the check looks at of a record that came back."""
+    """The parts of a record that the check looks at when it came back."""
 
     def __init__(self, number: int, value: bytes | None = None, headers: tuple[Any, ...] = ()) -> None:
         self._number, self._value = number, letter(number, 1_800_000_000_000) if value is None else value

@@ -99,7 +99,7 @@ sys.exit(3)
 
 @pytest.fixture
 def groups(broker: LocalBroker) -> consumer_groups.Committed:
-    """Asks a broker."""
+    """Return a reader of committed offsets that asks a broker."""
     client = client_config.connect_admin(Settings(bootstrap_servers=broker.bootstrap_servers))
     assert isinstance(client, IsolatedAdminClient)
     return consumer_groups.Committed(client)
@@ -146,7 +146,7 @@ def test_an_answer_that_comes_when_python_has_gone_does_not_end_the_process(tmp_
 
 
 def test_a_thread_that_asks_while_its_process_ends_waits_for_that(tmp_path: Path) -> None:
-    """As a watchdog does; an error would have it end the process with another code."""
+    """Ask while the process ends, as a watchdog does; an error would have it end the process with another code."""
     program = tmp_path / "asks_on.py"
     program.write_text(ASKS_ON)
     ended = subprocess.run([sys.executable, program], check=False, timeout=PATIENT_S, capture_output=True, text=True)

@@ -167,7 +167,7 @@ def _letters(streamed: Streamed, keep_ms: int = HOUR_MS) -> Compacted:
 
 
 def _once(chosen: Any) -> Any:
-    """As before for the first step, which asks twice, and nothing to merge afterwards."""
+    """Choose as before for the first step, which asks twice, and nothing to merge afterwards."""
     asked: list[int] = []
 
     def choose(*arguments: Any) -> Any:

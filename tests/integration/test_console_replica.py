@@ -160,7 +160,7 @@ def test_it_says_what_the_commands_say_and_follows_what_happens(
 
 
 def commit_all(deployment: Deployment) -> None:
-    """As a consumer that has read all retries: the offset before the mark of the last transaction."""
+    """Commit offsets as a consumer that has read all retries: the offset before the mark of the last transaction."""
     (topic,) = deployment.retry_topics()
     places = offset_ranges.partitions_of(deployment.admin, topic.__eq__, 15.0)
     read = {place: end - 1 for place, end in offset_ranges.find_stable_offsets(deployment.admin, places).items() if end}

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.check
 
 
 def run_refused(folder: Path, **environ: str) -> str:
-    """What it says before it ends."""
+    """Run a console that is refused; return what it says before it ends."""
     given = {"RETRY_DATA_DIR": str(folder / "data"), "RETRY_BOOTSTRAP_SERVERS": "127.0.0.1:1", **environ}
     command = [sys.executable, "-m", "retry", "console"]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **given}, capture_output=True, text=True, timeout=120)

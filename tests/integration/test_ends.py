@@ -21,7 +21,7 @@ COMMITTED, UNDONE = 3, 5
 
 @pytest.fixture
 def producer(broker: LocalBroker) -> Producer:
-    """Of letters that are written in transactions, as Kafka Streams does."""
+    """Yield a producer of letters that are written in transactions, as Kafka Streams does."""
     made = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "streams", "logger": QUIET})
     made.init_transactions(20.0)
     return made

@@ -72,7 +72,7 @@ def grow_table(path: Path, log: list[ChangelogRow], draw: random.Random) -> None
 
 @pytest.fixture(scope="module")
 def killed_tables(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[list[ChangelogRow], Path]]:
-    """By seed, a changelog and what a worker leaves behind that is killed somewhere on its way through it."""
+    """Changelogs by seed, each with what a worker leaves behind that is killed somewhere on its way through it."""
     folder, found = tmp_path_factory.mktemp("killed"), []
     for seed in SEEDS:
         draw = random.Random(seed)
@@ -134,7 +134,7 @@ def restore_table(path: Path, log: list[ChangelogRow]) -> tuple[dict[bytes, byte
 
 
 def deliver_all(table: RocksTable | MemoryTable) -> list[bytes]:
-    """What a worker sends, in its order, until nothing is left."""
+    """List what a worker sends, in its order, until nothing is left."""
     keys: list[bytes] = []
     while lanes := table.find_due_lanes(NOW_MS):
         found = [key for key, _ in table.find_due(NOW_MS, 500, ALL, lanes[0])]

@@ -66,7 +66,7 @@ def _good(dead_letters: str, retry: str, offsets: range) -> list[bytes]:
 
 
 def _extreme(dead_letters: str, retry: str) -> list[bytes]:
-    """What only its numbers tell from good ones: their sums and differences are no numbers of Spark."""
+    """Make records that only their numbers tell from good ones: their sums and differences are no numbers of Spark."""
     (good,) = _good(dead_letters, retry, range(1))
     made = []
     for name in ("first_failed_ms", "failed_ms", "due_ms"):

@@ -96,7 +96,7 @@ def serving(**options: Any) -> Iterator[tuple[App, Client, HttpServer]]:
 
 
 def answer(client: socket.socket) -> bytes:
-    """What comes until the end, or until a whole answer of this app is there."""
+    """Read what comes until the end, or until a whole answer of this app is there."""
     received = b""
     while not received.endswith(b"here") and (part := client.recv(65_536)):
         received += part

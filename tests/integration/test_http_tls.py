@@ -75,7 +75,7 @@ PAGES = Starlette(routes=[Route("/", _page), Route("/scheme", _scheme), Route("/
 
 @contextmanager
 def serving(pair: Pair, app: ASGIApp = PAGES) -> Iterator[tuple[Connect, Callable[[], socket.socket], HttpServer]]:
-    """What connects with TLS, what connects without, and the server."""
+    """Serve, and yield what connects with TLS, what connects without, and the server."""
     certificate = Certificate("RETRY_API_TLS_CERT", pair.certificate, "RETRY_API_TLS_KEY", pair.key)
     http, opened = HttpServer(app, "test", "127.0.0.1", 0, certificate=certificate), list[socket.socket]()
     port = http.start()
@@ -96,7 +96,7 @@ def serving(pair: Pair, app: ASGIApp = PAGES) -> Iterator[tuple[Connect, Callabl
 
 
 def ask(client: socket.socket, request: bytes = GET) -> bytes:
-    """One answer, whole."""
+    """Ask once and return one whole answer."""
     client.sendall(request)
     received = b""
     while not received.endswith(b"here") and (part := client.recv(65_536)):

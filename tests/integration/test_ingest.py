@@ -313,7 +313,7 @@ def _ingest(ingesting: Ingesting, spark: SparkSession, retry_topics: list[str] |
 
 
 def _send_of_teams(ingesting: Ingesting, teams: Sequence[str], retried: str) -> None:
-    """For each team a letter that was parked, and a retry."""
+    """Send for each team a letter that was parked, and a retry."""
     own = {"bootstrap.servers": ingesting.servers, "message.max.bytes": 4 << 20, "compression.type": "zstd"}
     producer = Producer(own)
     for n, team in enumerate(teams):

@@ -55,7 +55,7 @@ def _write(options: str, content: bytes) -> None:
 
 
 def _damage(file: Path) -> None:
-    """As a failing disk does: here and there other bytes, and the size as it was."""
+    """Damage a file as a failing disk does: here and there other bytes, and the size as it was."""
     file.chmod(0o600)
     with file.open("r+b") as archive:
         for at in range(2_000_000, file.stat().st_size - 4_096, 4_000_000):

@@ -258,7 +258,7 @@ def _once(behave: Behaviour, then: Behaviour) -> Behaviour:
 
 
 def test_2_16_a_host_that_does_not_read_what_it_is_sent_leaves_no_connection_behind() -> None:
-    """Its answer comes before it has read the request: what is left of that is not waited for."""
+    """Answer before the request is read: what is left of it is not waited for."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
 
         def answer_at_once() -> socket.socket:

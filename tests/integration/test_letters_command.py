@@ -106,7 +106,7 @@ def _one_in_full(deployment: Deployment, rows: list[dict[str, Any]]) -> None:
 
 
 def _cut(deployment: Deployment) -> None:
-    """Of each partition of the parking topic only the newest are looked at, and that is told."""
+    """Look at only the newest of each partition of the parking topic, and that is told."""
     rows, said = run_letters(deployment, "state:parked", "--newest", "2")
     places = Counter(row["name"].rpartition("/")[0] for row in rows)
     assert max(places.values()) == 2 and len(rows) < PARKED
@@ -127,7 +127,7 @@ def _failures(deployment: Deployment, topic: str) -> None:
 
 
 def _removed_by_retention(deployment: Deployment, parked: list[dict[str, Any]]) -> None:
-    """What is gone is told, and another letter that is left is not shown in its place."""
+    """Remove records as retention does: what is gone is told, and another letter that is left is not shown in its place."""
     places = [row["name"].rpartition("/")[0] for row in parked]
     kept = next(row for n, row in enumerate(parked) if n and places[n] == places[n - 1])
     topic, partition, offset = kept["name"].split("/")

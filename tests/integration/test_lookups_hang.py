@@ -71,7 +71,7 @@ class World:
         self.bench.write([(key, envelopes.encode(entry))])
 
     def ended(self) -> list[Called]:
-        """What came of calls so far; those that are due and may be are begun."""
+        """Wait for what came of calls so far; those that are due and may be are begun."""
         advance_calls(self.calls, self.bench.table, self.bench.writer, CHANGELOG, self.bench.admission, wall_ms(), 1_000)
         return self.told
 

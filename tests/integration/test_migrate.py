@@ -52,7 +52,7 @@ def on_its_way(topic: str, due_ms: int) -> Headers:
 
 
 class Written(NamedTuple):
-    """What kafka-cronsumer, or the application for it, wrote to its topic."""
+    """One record that kafka-cronsumer, or the application for it, wrote to its topic."""
 
     key: bytes | None
     value: bytes | None
@@ -60,7 +60,7 @@ class Written(NamedTuple):
 
 
 def by_cronsumer() -> dict[str, Written]:
-    """By its name, each record that was captured."""
+    """Return each record that was captured, by its name."""
 
     def raw(coded: str | None) -> bytes | None:
         return None if coded is None else base64.b64decode(coded)

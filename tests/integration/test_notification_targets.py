@@ -60,13 +60,12 @@ class Receiver:
         self._thread.start()
 
     def take_json(self) -> Any:
-        """What the one call said."""
+        """Return what the one call said, as JSON."""
         ((_, _, body),) = self.calls
         self.calls.clear()
         return json.loads(body)
 
     def close(self) -> None:
-        """Answer no more."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

@@ -39,7 +39,7 @@ def company(oidc: OidcProvider, tmp_path: Path) -> Served:
 
 
 def gone_through(browser: TestClient) -> httpx2.Response:
-    """What the console answers to a browser that comes back from the provider."""
+    """Return what the console answers to a browser that comes back from the provider."""
     begun = browser.get("/sign-in/provider")
     assert begun.status_code == 303
     back = httpx2.get(begun.headers["location"]).headers["location"]

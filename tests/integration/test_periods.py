@@ -262,7 +262,7 @@ def _settings(spark: SparkSession) -> dict[str, str | None]:
 
 
 def _plans(spark: SparkSession) -> list[str]:
-    """What Spark has done so far, as it tells its own page."""
+    """List what Spark has done so far, as it tells its own page."""
     done: Any = spark._jsparkSession.sharedState().statusStore().executionsList()
     return [str(done.apply(n).physicalPlanDescription()) for n in range(done.size())]
 

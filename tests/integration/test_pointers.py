@@ -64,7 +64,7 @@ class Bench:
         return producer
 
     def fetch(self, *offsets: int, partition: int = 0, deadline_s: float = _ASK_S) -> dict[int, bytes | str | None]:
-        """By offset, the value or the reason."""
+        """Fetch the value or the reason, by offset."""
         found = self.pointers.fetch([(self.topic, partition, offset) for offset in offsets], deadline_s=deadline_s)
         assert [offset for _, _, offset in found] == list(offsets)
         return {place[2]: what if isinstance(what, str) else what.value() for place, what in found.items()}

@@ -202,7 +202,7 @@ class Corpus(Deployment):
 
 
 class Run(NamedTuple):
-    """What was sent, by name, and everything that came out."""
+    """One run: what was sent, by name, and everything that came out."""
 
     deployment: Corpus
     worker: WorkerProcess

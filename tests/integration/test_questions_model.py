@@ -155,7 +155,7 @@ def _answers(spark: SparkSession, tried: list[Row], parked: list[Row]) -> dict[s
 
 
 def count_watched(tried: list[Row], parked: list[Row]) -> dict[str, list[tuple[int, str]]]:
-    """By team, how long each letter was watched, and what became of it."""
+    """Compute by team how long each letter was watched, and what became of it."""
     last: dict[str, tuple[str, int, str]] = {}
     for row in sorted(tried, key=lambda row: row["attempt"]):
         # A pending retry may have recovered when it was sent, and until then had not.

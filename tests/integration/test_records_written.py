@@ -27,7 +27,7 @@ def config(bootstrap_servers: str, **properties: object) -> dict[str, object]:
 
 
 def write_records(records: Records, values: Sequence[bytes]) -> list[int | BaseException]:
-    """What was told of records that were written at one time."""
+    """Write records at one time and return what was told of each."""
 
     async def run() -> list[int | BaseException]:
         told = (records.write_record(TOPIC, 0, b"%d" % n, value) for n, value in enumerate(values))

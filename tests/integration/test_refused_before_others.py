@@ -19,7 +19,7 @@ TIMES, PATIENT_S = 3, 60.0
 
 
 def test_the_transaction_behind_one_with_a_refused_record_is_committed(broker: LocalBroker) -> None:
-    """Its client would go on with a gap in the numbers of its records: brokers would refuse these, and the client keep them."""
+    """Commit behind a gap in the numbers of a client's records: brokers would refuse what follows, and the client keep it."""
     topic = f"t{uuid.uuid4().hex[:8]}"
     compacted = NewTopic(topic, 1, 1, config={"cleanup.policy": "compact"})
     create_all(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), [compacted])

@@ -102,7 +102,7 @@ def test_a_schema_that_is_missing_is_an_answer(ask, shown_files, authority, serv
 
 
 def test_an_authority_that_was_replaced_is_used_for_the_next_question(server, authority, shown_files, stepped_clock, tmp_path):
-    """It began with one that does not know the registry."""
+    """Begin with an authority that does not know the registry, and replace it."""
     (tmp_path / "strange").mkdir()
     known = tmp_path / "known.pem"
     shutil.copy(Certificates(tmp_path / "strange").authority, known)

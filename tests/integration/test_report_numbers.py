@@ -62,7 +62,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Row], list[str]]]] = {
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    """What `--json` prints, of counts that cannot be taken for each other."""
+    """The report of `--json`, of counts that cannot be taken for each other."""
     made = findings()
     for n, row in enumerate([made["totals"], *made["comparison"], *made["changed"], *made["waste"], *made["acted"]]):
         row |= {name: value + 7 * n + len(name) for name, value in row.items() if type(value) is int}

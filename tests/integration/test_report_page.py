@@ -41,7 +41,7 @@ NAMES = ("payments", "com.acme.pay.CardDeclined", "io.elastic.NodeClosed", "topi
 
 
 class Elements(HTMLParser):
-    """What a page is made of: element names, attributes, and by figure the shapes that stand for data."""
+    """The parts of a page: element names, attributes, and by figure the shapes that stand for data."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -353,7 +353,7 @@ def test_whoever_cannot_see_it_or_has_a_phone_can_read_it(found: dict[str, Any],
 
 
 def faults(browser: Browser, file: Path, look: Look) -> list[str]:
-    """What is wrong with a page in one size and colour; letters in a picture are to be large enough, too."""
+    """List what is wrong with a page in one size and colour; letters in a picture are to be large enough, too."""
     watched = Watched(browser, "", *look)
     watched.page.goto(file.as_uri())
     small = watched.page.evaluate("""() => [...document.querySelectorAll("figure svg")].map(svg =>

@@ -31,7 +31,7 @@ ANSWER_S = 120
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a table with all schedules lies."""
+    """The folder of a table with all schedules."""
     folder = tmp_path_factory.mktemp("schedules") / "table"
     stem, lane = entry_keys.build_key_stem("schedules", 0), entry_keys.build_named_lane(TEAM, "schedules", "online")
     rows = []

@@ -28,7 +28,7 @@ def reader(url):
 
 
 def test_a_schema_with_references_is_put_together(server):
-    """As the seed's build registers them: units, configuration, frequency, then the definition that names all three."""
+    """Register schemas as the seed's build does: units, configuration, frequency, then the definition that names all three."""
     units, config, frequency, definition = map(formats.schema_text, formats.DEFINITION_SCHEMA)
     server.add(1, units, "units")
     server.add(2, config, "config")

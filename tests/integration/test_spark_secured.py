@@ -39,7 +39,7 @@ def broker(secured: SecuredBroker) -> SecuredBroker:
 
 
 def choose_connection(broker: SecuredBroker, way: str) -> tuple[str, dict[str, str]]:
-    """Where to connect, and librdkafka's properties."""
+    """Choose where to connect, and librdkafka's properties for it."""
     certificate, key = broker.certificate(USER, PASSPHRASE)
     locked = {"ssl.key.password": PASSPHRASE}
     if way == "password":

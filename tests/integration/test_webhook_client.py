@@ -201,7 +201,7 @@ class Receivers:
         (self.folder / f"{team}.key").write_bytes(key)
 
     def open(self) -> ClientCertificates:
-        """What calls of all teams show."""
+        """Open the certificates that calls of all teams show."""
         return ClientCertificates(self.folder, self.certificates.authority)
 
 

@@ -14,7 +14,7 @@ from tests.simulation.violation import want
 
 
 def of_actions(records: Sequence[MemoryRecord], topic: str) -> list[Outcome]:
-    """What these records tell of actions, a letter each."""
+    """List what these records tell of actions, a letter each."""
     told = (letter for record in records if record.topic() == topic for letter in outcomes.read(record.value() or b""))
     return [letter for letter in told if letter["action"] is not None]
 

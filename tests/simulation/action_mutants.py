@@ -57,7 +57,7 @@ Patches = list[Any]
 
 
 def _apart(belongs: Callable[[bytes], bool]) -> Patches:
-    """What an action writes under some keys comes in the next transaction of its shard."""
+    """Write what an action writes under some keys in the next transaction of its shard."""
     original, late = Acting._commit, WeakKeyDictionary[Acting, list[Any]]()
 
     def commit(acting: Acting, context: Any, work: Any) -> None:

@@ -228,7 +228,7 @@ class Actions:
         return next((letter for letter in letters if not asked.counted[letter]), letters[0])
 
     def _marked(self, key: bytes, bitmaps: dict[bytes, bytes | None]) -> None:
-        """It was returned from there, or erased: neither comes behind the other."""
+        """Note that a letter was returned from there, or erased: neither comes behind the other."""
         letter, place = self.resting[key], returned_offsets.decode_place(key)
         want(key not in self.returned, "twice", f"{letter} was returned twice from where it was parked")
         byte = (bitmaps.get(place.block()) or bytes(1_025))[1 + place.offset % 8_192 // 8]
@@ -282,7 +282,7 @@ class Actions:
             self.redirected[letter] = asked.head.target
 
     def rescheduled(self, letter: str, put: bytes, envelope: bytes) -> None:
-        """It was moved, and no action did that: where it was asked for, it goes where its policy says again."""
+        """Note that a letter was moved by no action: where that was asked for, it goes where its policy says again."""
         if put[: entry_keys.LANE_BYTES] in entry_keys.HELD_LANES:
             # It was only put aside, since it cannot be opened: what it shows may be what somebody has put in its place.
             return

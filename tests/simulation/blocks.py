@@ -33,7 +33,7 @@ class Seen(NamedTuple):
 
 
 def by_entry(transaction: Transaction, changelog: str, waiting: dict[int, list[Row]]) -> Seen:
-    """The same transaction without blocks.
+    """Return the same transaction without blocks.
 
     Args:
       waiting: committed rows of each shard, without blocks.

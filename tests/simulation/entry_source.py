@@ -23,7 +23,7 @@ _ALL = 1_000
 
 
 class SimulatedSource:
-    """See `retry.intake.entry_source.EntrySource`.
+    """The entry source of the simulation; see `retry.intake.entry_source.EntrySource`.
 
     A message's key is the name; its value says when, and how often; without one it is a cancel.
     """
@@ -34,15 +34,12 @@ class SimulatedSource:
     topics: Sequence[str] = (SCHEDULES,)
 
     def reads_topic(self, topic: str) -> bool:
-        """See `EntrySource.reads_topic`."""
         return topic == SCHEDULES
 
     def permits_target(self, team: str, destination: str) -> bool:
-        """See `EntrySource.permits_target`."""
         return (team, destination) == (TEAM, FIRED)
 
     def prepare(self, messages: Sequence[Any], now_ms: int, into: BatchResult) -> None:
-        """See `EntrySource.prepare`."""
         for message in messages:
             if not is_ended(message):
                 name = entry_keys.hash_name(TEAM, SCHEDULES, message.key())
@@ -77,5 +74,5 @@ def _row(name: bytes, version: int, message: Any, now_ms: int, codec: EnvelopeCo
 
 
 def source(message: Any) -> str:
-    """Its coordinates."""
+    """Return the coordinates of a message as text."""
     return f"{message.topic()}/{message.partition()}/{message.offset()}"

@@ -17,7 +17,7 @@ from tests.simulation.keys import OBSERVER
 
 
 class Identities:
-    """Tells letters apart."""
+    """The names by which letters of the same coordinates are told apart."""
 
     def __init__(self) -> None:
         self._former: set[tuple[str, bytes]] = set()
@@ -28,17 +28,17 @@ class Identities:
         return self._called(source, lineage)
 
     def of_record(self, record: MemoryRecord) -> str:
-        """Whose letter rests, or is sent."""
+        """Say whose letter rests, or is sent."""
         headers = select_own_headers(record.headers() or ())
         return self._called((headers.get(names.SOURCE) or b"").decode(), headers.get(names.ID))
 
     def of_entry(self, key: bytes, envelope: bytes) -> str:
-        """Whose entry waits under a key."""
+        """Say whose entry waits under a key."""
         lineage = select_own_headers(OBSERVER.decode_to_show(key, envelope).headers).get(names.ID) if self._former else None
         return self._called(coordinates(key), lineage)
 
     def of_outcome(self, told: Outcome) -> str:
-        """Whose decision it is."""
+        """Say whose decision an outcome is."""
         return self._called(told["source"], told["id"].encode())
 
     def _called(self, source: str, lineage: bytes | None) -> str:
@@ -46,7 +46,7 @@ class Identities:
 
 
 def coordinates(key: bytes) -> str:
-    """Where a letter failed, as the key of its entry says."""
+    """Say where a letter failed, by the key of its entry."""
     where = entry_keys.read_source(key)
     return f"{where.topic}/{where.partition}/{where.offset}"
 

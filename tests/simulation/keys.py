@@ -57,7 +57,7 @@ class KeyFiles:
         self._forged: dict[str, tuple[bytes, bytes]] = {}
 
     def codec(self, host: str) -> EnvelopeCodec:
-        """Of one process of a host."""
+        """Make the codec of one process of a host."""
         return EnvelopeCodec(KeyRing(self._reading(host), look_every_s=0.0)) if self.on else CLEAR
 
     def codec_of_operators(self) -> EnvelopeCodec:

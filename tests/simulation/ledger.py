@@ -69,7 +69,7 @@ class Letter:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Its partition."""
+        """The topic and the partition that it lies in."""
         return self.record.topic(), self.record.partition()
 
     def waits_at(self, place: Place) -> bool:
@@ -197,7 +197,7 @@ class Ledger:
         want(not self.sealed or value[1:2] == b"\2", "clear", f"{coordinates(key)} was put, and not sealed")
 
     def waits_at(self) -> dict[str, tuple[Place, bytes]]:
-        """By letter, where it waits, and its envelope."""
+        """List by letter where it waits, and its envelope."""
         at = {}
         for place, source in self.whose.items():
             letter = self.letters[source]
@@ -367,7 +367,7 @@ class Ledger:
 
 
 def retry_of(topic: str) -> str:
-    """Where letters of a dead-letter topic come back."""
+    """Name the topic in which letters of a dead-letter topic come back."""
     return "orders.retry" if topic in CHAINED else topic.removesuffix(".DLT") + ".retry"
 
 

@@ -154,7 +154,7 @@ class Schedules:
         want(len(expected) == len(taken), "torn", f"taken without their offsets: {sorted(set(taken) - set(expected))}")
 
     def left(self) -> list[str]:
-        """What is still to happen: schedules not taken in, the last of a name that has not fired as often as it should, keys."""
+        """List what is still to happen: schedules not taken in, the last of a name that has not fired often enough, keys."""
         last = {each.record.key(): about for about, each in self.schedules.items()}
         found = [about for about, each in self.schedules.items() if not each.taken]
         found += [about for about in last.values() if len(self.schedules[about].fired) < self.schedules[about].runs]

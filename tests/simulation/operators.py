@@ -48,7 +48,7 @@ _PAUSES = 0.3
 
 
 class Operators:
-    """All of them.
+    """All operators of one run.
 
     Attributes:
       left: how many actions they will still ask for.
@@ -188,7 +188,7 @@ class Operators:
         return (self._world.now_ms // _LATER_MS + 1) * _LATER_MS
 
     def _shard(self, letter: str) -> int:
-        """Where it waits when it is returned."""
+        """Find the shard in which a letter waits when it is returned."""
         record = self._world.ledger.letters[letter].record
         source = f"{record.topic()}/{record.partition()}/{record.offset()}"
         return crc32(record.key() or source.encode()) % SHARDS
@@ -282,7 +282,7 @@ class Operators:
         self._everywhere(action_records.build_resumed_key(action), action_records.encode(order))
 
     def mend(self) -> None:
-        """What a worker has held goes on."""
+        """Let what a worker has held go on."""
         for shard in range(SHARDS):
             rows = sorted(self._world.ledger.changelog.get(shard, []), key=lambda row: row[0])
             fold = {key: value for _, key, value in rows if value is not None}

@@ -72,7 +72,7 @@ class Origins:
         self._world.happened["flood of a neighbour"] += 1
 
     def choose_dead_letters(self, retry: MemoryRecord, *, bare: bool) -> str:
-        """Where a consumer writes a retry that it fails on: to where it came from, or to a topic of the same team.
+        """Choose where a consumer writes a retry that it fails on: to where it came from, or to a topic of the same team.
 
         Without headers nobody could tell then whose retry it was.
         """

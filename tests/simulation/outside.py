@@ -33,7 +33,7 @@ _LIMIT = 0.15
 
 
 class Outside:
-    """All of them.
+    """All programs outside the service in one run.
 
     Attributes:
       returns: retries that consumers are failing on: when their letters will be written, and which.

@@ -19,7 +19,7 @@ _CHUNK = 50
 
 @dataclass
 class Total:
-    """What many seeds came to.
+    """The sum of what many seeds came to.
 
     Attributes:
       problems: by seed.

@@ -31,7 +31,7 @@ Row = tuple[int, bytes, bytes | None]
 
 @dataclass
 class Ramps:
-    """Every ramp.
+    """All ramps of one run.
 
     Attributes:
       steps: by action, the step of each letter.
@@ -59,7 +59,7 @@ class Ramps:
             self.heads[action], self.steps[action] = head, steps
 
     def mark(self, action: bytes, letter: str) -> bytes:
-        """What a letter says that this action has put."""
+        """Make the mark by which a letter says that this action has put it."""
         if action not in self.steps:
             return action.hex().encode()
         return ramp_records.mark(action, self.steps[action][letter])

@@ -25,24 +25,21 @@ _FAULTS = list(Fault)
 
 
 class SteppedLog:
-    """See `retry.kafka.interface.Log`."""
+    """The log of the simulation; see `retry.kafka.interface.Log`."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name, self._world, self._log = name, world, MemoryCluster(world.log, APP, name)
 
     def make_producer(self, name: str, *, compressing: bool = False) -> SteppedWriter:
-        """See `Log.make_producer`."""
         self._world.happened["producer that compresses"] += compressing
         return SteppedWriter(self._world, self._log.make_producer(name, compressing=compressing), name.split("-")[0])
 
     def make_reader(self) -> SteppedFollower:
-        """See `Log.make_reader`."""
         return SteppedFollower(self._world, self._log.make_reader())
 
     def join_group(
         self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
     ) -> SteppedMember:
-        """See `Log.join_group`."""
         return SteppedMember(self._world, self._log.join_group(group, subscription, gained, leaving, reads=reads))
 
     def fetch_bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
@@ -54,7 +51,6 @@ class SteppedLog:
         return _around(self._world, "bounds", self._log.fetch_bounds, topic, partitions)
 
     def fetch_partition_bounds(self, partitions: Iterable[Any]) -> dict[Any, OffsetBounds]:
-        """See `Log.fetch_partition_bounds`."""
         return self._log.fetch_partition_bounds(partitions)
 
 
@@ -73,7 +69,6 @@ class SteppedWriter:
         self._do("open", self._writer.open)
 
     def begin(self, renew_within_s: float = 0.0) -> None:
-        """See `TransactionalProducer.begin`."""
         self._is_silent = False
         self._on_their_way.clear()
         self._do("begin", self._writer.begin)
@@ -91,18 +86,15 @@ class SteppedWriter:
             self._do("write", self._writer.write, *self._on_their_way.pop(0))
 
     def publish(self, entries: Iterable[Any], now_ms: int, partitions: Sequence[int] | None = None) -> None:
-        """See `TransactionalProducer.publish`."""
         self._do("publish", self._writer.publish, entries, now_ms, partitions)
 
     def rehearse_entries(
         self, entries: Iterable[Any], now_ms: int, partitions: Sequence[int] | None = None, anchor: object = None
     ) -> Any:
-        """See `TransactionalProducer.rehearse_entries`."""
         self._world.happened["rehearsal"] += 1
         return self._do("rehearse", self._writer.rehearse_entries, entries, now_ms, partitions, anchor)
 
     def read_to(self, positions: list[Any], member: object) -> None:
-        """See `TransactionalProducer.read_to`."""
         self._do("read to", self._writer.read_to, positions, member)
 
     def await_arrival(self, within_s: float) -> bool:
@@ -116,7 +108,6 @@ class SteppedWriter:
         return self._writer.await_arrival(within_s)
 
     def is_silent(self) -> bool:
-        """See `TransactionalProducer.is_silent`."""
         return self._is_silent or self._writer.is_silent()
 
     def commit(self) -> None:
@@ -139,7 +130,6 @@ class SteppedWriter:
         self._do("abort", self._writer.abort)
 
     def close(self) -> None:
-        """See `TransactionalProducer.close`."""
         self._writer.close()
 
     def _do(self, step: str, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -155,12 +145,10 @@ class SteppedFollower:
         self._begun: dict[tuple[str, int], int] = {}
 
     def follow_partition(self, topic: str, partition: int, offset: int) -> None:
-        """See `Follower.follow_partition`."""
         self._begun[topic, partition] = offset
         self._follower.follow_partition(topic, partition, offset)
 
     def read(self, records_max: int, wait_s: float) -> list[Any]:
-        """See `Follower.read`."""
         world = self._world
         world.at("follower read, before")
         # Little is no fault but a rhythm; only, in the end all must be read.
@@ -182,7 +170,7 @@ class SteppedFollower:
 
 
 class SteppedMember:
-    """See `retry.kafka.interface.GroupMember`."""
+    """The group member of the simulation; see `retry.kafka.interface.GroupMember`."""
 
     def __init__(self, world: World, member: MemoryGroupMember) -> None:
         self._world, self._member = world, member
@@ -193,7 +181,6 @@ class SteppedMember:
 
     @property
     def owned(self) -> set[tuple[str, int]]:
-        """See `GroupMember.owned`."""
         return self._member.owned
 
     def read(self, records_max: int, wait_s: float) -> list[Any]:
@@ -214,7 +201,6 @@ class SteppedMember:
             self._member._next[place] = self._world.random.randrange(self._member._next[place] or 1)
 
     def begin_reading(self, partitions: Iterable[Any], choose: Any) -> None:
-        """See `GroupMember.begin_reading`."""
         self._world.happened["reading begun"] += 1
         _around(self._world, "member begin reading", self._member.begin_reading, partitions, choose)
 
@@ -226,7 +212,6 @@ class SteppedTables:
         self._world, self._host = world, host
 
     def open(self, partition: int, now_ms: int) -> SteppedTable:
-        """See `Tables.open`."""
         self._world.at("table open, before")
         before = self._host.tables.kept.get(partition)
         table = self._host.tables.open(partition, now_ms)
@@ -237,13 +222,12 @@ class SteppedTables:
         return SteppedTable(self._world, table, partition)
 
     def delete_table(self, partition: int) -> None:
-        """See `Tables.delete_table`."""
         self._world.happened["table wiped by its shard"] += 1
         _around(self._world, "table wipe", self._host.tables.delete_table, partition)
 
 
 class SteppedTable:
-    """See `retry.delay_queue.table.interface.Table`."""
+    """The table of the simulation; see `retry.delay_queue.table.interface.Table`."""
 
     def __init__(self, world: World, table: MemoryTable, shard: int) -> None:
         self._world, self.table, self._shard = world, table, shard
@@ -256,7 +240,6 @@ class SteppedTable:
 
     @property
     def current_at_ms(self) -> int:
-        """See `Table.current_at_ms`."""
         return self.table.current_at_ms
 
     def find_due(self, *asked: Any) -> list[tuple[bytes, bytes]]:
@@ -270,55 +253,43 @@ class SteppedTable:
         return found
 
     def list_superseded(self, rows_max: int) -> list[bytes]:
-        """See `Table.list_superseded`."""
         return _around(self._world, "table superseded", self.table.list_superseded, rows_max)
 
     def expired_cancels(self, now_ms: int, keys_max: int) -> list[bytes]:
-        """See `Table.expired_cancels`."""
         return _around(self._world, "table expired_cancels", self.table.expired_cancels, now_ms, keys_max)
 
     def find_greatest(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See `Table.find_greatest`."""
         return self.table.find_greatest(keys)
 
     def bulk_load(self, *, on: bool) -> None:
-        """See `Table.bulk_load`."""
         self.table.bulk_load(on=on)
 
     @property
     def next_offset(self) -> int:
-        """See `Table.next_offset`."""
         return self.table.next_offset
 
     @property
     def waiting(self) -> int:
-        """See `Table.waiting`."""
         return self.table.waiting
 
     @property
     def has_slices(self) -> bool:
-        """See `Table.has_slices`."""
         return self.table.has_slices
 
     @property
     def controls(self) -> Any:
-        """See `Table.controls`."""
         return self.table.controls
 
     def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Any:
-        """See `Table.apply_records`."""
         return _around(self._world, "table fold", self.table.apply_records, rows, next_offset, now_ms)
 
     def delete_scanned_rows(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """See `Table.delete_scanned_rows`."""
         _around(self._world, "table forget", self.table.delete_scanned_rows, keys, again)
 
     def explode(self, block_keys: Sequence[bytes]) -> None:
-        """See `Table.explode`."""
         _around(self._world, "table explode", self.table.explode, block_keys)
 
     def delete_rows(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """See `Table.delete_rows`."""
         _around(self._world, "table drop", self.table.delete_rows, keys, again)
 
 

@@ -74,7 +74,7 @@ def test_every_promise_is_kept_in_every_run(first: int, count: int) -> None:
 
 
 def too_rare(total: Total) -> dict[str, int]:
-    """What went wrong so seldom that the runs say little of it."""
+    """List what went wrong so seldom that the runs say little of it."""
     wanted = {**FAULTS, **DONE}.items()
     return {kind: total.happened[kind] for kind, least in wanted if total.happened[kind] < least * total.seeds // 1_000}
 

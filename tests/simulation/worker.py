@@ -56,7 +56,7 @@ class Crashed(BaseException):
 
 
 class Host:
-    """Where a worker runs: what is left of it when its process is gone.
+    """The machine of a worker: what is left of it when its process is gone.
 
     Attributes:
       skew_ms: of its clock.
@@ -104,7 +104,7 @@ class Process:
         self._portions: list[Any] = []
 
     def build(self) -> None:
-        """See `retry.worker.composition.build`."""
+        """Build the worker; see `retry.worker.composition.build`."""
         from tests.simulation.stepped import SteppedLog, SteppedTables
 
         world, own = self.world, self.world.own
@@ -181,14 +181,14 @@ class Process:
         return ConsumerProgress(self.world.outside.has_passed(ends), [target for target in targets if target == SILENT])
 
     def clock_ms(self) -> int:
-        """Its wall clock."""
+        """Return the time of its wall clock."""
         now_ms = self.world.now_ms + self.host.skew_ms
         if now_ms > self.clock_ms_max:
             self.clock_ms_max = now_ms
         return now_ms
 
     def steps(self) -> list[str]:
-        """Those that would do something, or may."""
+        """List the steps that would do something, or may."""
         found = ["changelog"] if not self._portions else ["fold"]
         if not self._batches:
             found.append("letters")
@@ -219,7 +219,7 @@ class Process:
         self.engine_lineages()
 
     def engine_lineages(self) -> None:
-        """Its thread that follows the record of lineages; there is one, so nothing that happens meanwhile reads on."""
+        """Follow the record of lineages in a thread of its own; there is one, so nothing that happens meanwhile reads on."""
         if self.ready and not self._reads_lineages:
             self._reads_lineages = True
             try:
@@ -282,7 +282,7 @@ class Process:
         self.engine.run_checks()
 
     def stop(self) -> None:
-        """As SIGTERM does."""
+        """Stop as a worker stops after SIGTERM."""
         self.engine.close_lineages()
         self.engine.close_letters()
         self.engine.close_shards()
@@ -311,7 +311,6 @@ class _Policies:
         """Looking is cheap here."""
 
     def refresh_registry(self, use: Callable[[Registry], None]) -> None:
-        """See `PolicyFile.refresh_registry`."""
         registry = self._newest()
         if registry is not self.registry:
             self.registry = registry
@@ -321,7 +320,6 @@ class _Policies:
         return policies(self._world.delay, limited=self._world.limited)
 
     def describe(self) -> dict[str, object]:
-        """See `PolicyFile.describe`."""
         return {}
 
 

@@ -84,7 +84,7 @@ class WatchedLog(MemoryLog):
 
 
 class World:
-    """One run.
+    """One run of the simulation.
 
     Attributes:
       calm: nothing goes wrong any more.
@@ -134,11 +134,9 @@ class World:
 
     # The clock of whoever has the step.
     def wall_ms(self) -> int:
-        """See `retry.clock.Clock`."""
         return self.now_ms if self.current is None else self.current.clock_ms()
 
     def monotonic_s(self) -> float:
-        """See `retry.clock.Clock`."""
         return self.now_ms / 1_000
 
     def pause(self, seconds: float) -> None:

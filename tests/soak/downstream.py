@@ -118,6 +118,5 @@ class Downstream:
         return len(self.late_ms) * 100
 
     def close(self) -> None:
-        """Read nothing more."""
         self._stop.set()
         self._thread.join()

@@ -82,7 +82,7 @@ def count_behind(bootstrap_servers: str, group: str) -> int:
 
 
 def verify(deployment: Deployment) -> dict[str, Any]:
-    """What `retry verify` finds, the tables of all workers included, which have ended."""
+    """Run `retry verify`, the tables of all workers included, which have ended."""
     folders = [arg for w in deployment.workers.values() if w.data_dir.exists() for arg in ("--data-dir", str(w.data_dir))]
     told = deployment.command("verify", "--json", *folders, timeout_s=_VERIFY_S)
     assert told.stdout, told.stderr
@@ -92,7 +92,7 @@ def verify(deployment: Deployment) -> dict[str, Any]:
 
 
 def wrong(found: dict[str, Any]) -> dict[str, Any]:
-    """What is not as it was promised."""
+    """List what is not as it was promised."""
     kinds = {kind: found[kind] for kind in KINDS if found[kind]}
     return kinds | ({"tables": found["tables"]} if found["tables"]["differing"] else {})
 

@@ -77,7 +77,7 @@ def pack_entry(entry: Entry) -> bytes:
 
 
 def move_context(writer: Any, redecider: Redecider, now_ms: int = NOW_MS, **more: Any) -> MoveContext:
-    """What a mover is given for one batch: without `more`, nothing rests, and no consumer group is named."""
+    """Make what a mover is given for one batch: without `more`, nothing rests, and no consumer group is named."""
     usual: dict[str, Any] = {
         "admission": None, "rows_max": 100, "bytes_max": 1 << 20, "end": lambda: 0, "discarded": DISCARDED, "audit": "audit",
         "outcomes": "outcomes", "ask_parked": find_no_records, "ask_passed": name_no_group, "shards": 0,

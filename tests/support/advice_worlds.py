@@ -125,7 +125,7 @@ def asked_in_outage(minutes: int, before: int) -> World:
 
 
 def deployed_world(part: float, letters: int) -> World:
-    """For the last part of the history the fourth attempt helps."""
+    """Make a world in which the fourth attempt helps for the last part of the history."""
 
     def history(chance: random.Random) -> Sequence[Episode]:
         cut = int(len(MONTH_HOURS) * part)

@@ -15,7 +15,7 @@ COMMAND = ("-m", "retry", "console")
 
 
 class AskedConsole:
-    """One console.
+    """One console, asked over HTTP as people and programs do.
 
     Args:
       granted: names of who may ask it, which are their tokens, too, and what each may, as the file of tokens has it.
@@ -49,7 +49,7 @@ class AskedConsole:
             connection.close()
 
     def asked(self, who: str, method: str, path: str, body: Any = None) -> Any:
-        """The same of what is done."""
+        """Send a request and return the JSON of its answer."""
         status, told = self.ask(who, method, path, body)
         assert status < 300, (method, path, status, told)
         return told

@@ -31,7 +31,7 @@ _ASK_S = 60.0
 
 
 class Topics(NamedTuple):
-    """What a page names: where orders come in, where their consumer dead-letters them, and where they come back."""
+    """The topics that a page names: where orders come in, where their consumer dead-letters them, and where they come back."""
 
     orders: str
     dead_letters: str
@@ -89,7 +89,7 @@ class Attached:
         await_that(f"{count} letters are there", lambda: len(self._read(self.topics.dead_letters)) == count)
 
     def discovered(self) -> dict[str, Any]:
-        """What `retry discover` says of the dead-letter topic; the file that it writes can be used, and tried on all letters."""
+        """Run `retry discover` for the dead-letter topic; the file that it writes can be used, and tried on all letters."""
         file = self.folder / "discovered.yaml"
         rows = map(json.loads, self._told("discover", "--json", "--out", str(file)).splitlines())
         (row,) = [row for row in rows if row["topic"] == self.topics.dead_letters]
@@ -138,11 +138,11 @@ class Attached:
         await_that(f"{group} has committed all of {topic}", has_committed)
 
     def stored(self) -> dict[str, list[str]]:
-        """By order, a line for each time that it was processed."""
+        """Read by order a line for each time that it was processed."""
         return {file.name: file.read_text().splitlines() for file in self.folder.glob("storehouse/*")}
 
     def _attempts(self, topic: str) -> dict[str, list[str]]:
-        """By key, which retries lie in a topic; empty text for what was none."""
+        """List by key which retries lie in a topic; empty text for what was none."""
         found: dict[str, list[str]] = {}
         for record in self._read(topic):
             found.setdefault((record.key or b"").decode(), []).append(record.header("retry-attempt"))

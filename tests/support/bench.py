@@ -170,7 +170,7 @@ class Bench:
         self.table.apply_records(rows, new[-1].offset() + 1 if new else self.table.next_offset, NOW_MS)
 
     def sweep(self, now_ms: int = NOW_MS, rows_max: int = 100, bytes_max: int = 1 << 20) -> SweepResult:
-        """One batch."""
+        """Sweep one batch of entries."""
         return sweep(
             self.table, self.writer, CHANGELOG, self.admission, now_ms, rows_max, bytes_max, self.codec, self.hold
         )  # fmt: skip
@@ -180,7 +180,7 @@ class Bench:
         self.holding.quarantine_entries(rows, self.context())
 
     def end(self) -> int:
-        """Where the partition ends, undecided records included, but for the marks of transactions, which `fold` does not pass."""
+        """Return where the partition ends, with undecided records, but no marks of transactions, which `fold` does not pass."""
         partition = self.log.topics["changelog"][1]
         if partition.stable < partition.end:
             return partition.end

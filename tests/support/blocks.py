@@ -38,7 +38,7 @@ def block_of(count: int, first: int = 0, due_ms: int = NOW_MS, apart: int = 1) -
 
 
 def seal_letters(codec: EnvelopeCodec, shared: BlockFields, letters: Sequence[BlockLetter]) -> list[EnvelopeLetter]:
-    """The same letters, each with an envelope of its own."""
+    """Seal the same letters, each with an envelope of its own."""
     keys = [entry_keys.build_key(each.due_at_ms, shared.stem, each.number, shared.lane) for each in letters]
     entries = [Entry(*fields_of(shared, each)[1:]) for each in letters]
     sealed = [codec.encode(key, entry) for key, entry in zip(keys, entries, strict=True)]

@@ -82,11 +82,11 @@ class Watched:
         page.on("console", lambda said: self.troubles.append(f"{said.type} in {page.url}: {said.text}"))
 
     def refused(self) -> list[str]:
-        """What the page's policy has refused since it was loaded."""
+        """List what the page's policy has refused since it was loaded."""
         return list(self.page.evaluate("() => window.__refused"))
 
     def violations(self) -> list[str]:
-        """What axe-core finds, a line for each place; and that the page is wider than its window."""
+        """List what axe-core finds, a line for each place; and that the page is wider than its window."""
         # On a slow machine a page is there before the whole of it is.
         self.page.wait_for_load_state()
         found = list(self.page.evaluate(_RUN_AXE))

@@ -19,7 +19,7 @@ _TIMEOUT_S = 30.0
 
 
 def call_good_and_bad(good: str, bad: str, times: int) -> tuple[list[list[object]], list[list[object]], int]:
-    """What came of calls to a good and a bad URL, each as error and status, and the bytes that it took."""
+    """Call a good and a bad URL; return what came of each call as error and status, and the bytes that it took."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.calling", good, bad, str(times)], capture_output=True, text=True, check=True
     )

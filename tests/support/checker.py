@@ -49,7 +49,7 @@ _WRITTEN = (names.ID, names.ATTEMPT, names.SOURCE, names.DUE_MS, names.POLICY, n
 
 @dataclass
 class Findings:
-    """What is wrong, by kind, each with what tells where; `undone` and `tables` say what was looked at."""
+    """The findings by kind, each with what tells where; `undone` and `tables` say what was looked at."""
 
     lost: list[str] = field(default_factory=list)
     duplicate: list[str] = field(default_factory=list)
@@ -94,7 +94,7 @@ def check(deployment: Deployment, sent: Mapping[str, Letter]) -> Findings:
 
 
 def verify_deployment(deployment: Deployment, *options: str) -> dict[str, Any]:
-    """What `retry verify` says, tables of all workers included; its exit code goes with it."""
+    """Run `retry verify`, tables of all workers included; its exit code goes with what it says."""
     dirs = [worker.data_dir for worker in deployment.workers.values() if worker.data_dir.exists()]
     data_dirs = (option for path in dirs for option in ("--data-dir", str(path)))
     done = deployment.command("verify", "--json", *data_dirs, *options)

@@ -36,7 +36,7 @@ class ClientFiles:
         yield from self.put(*self._broker.certificate(holder, ends=ends))
 
     def put(self, certificate: Path, key: Path) -> Iterator[None]:
-        """The same, of whatever authority."""
+        """Put a certificate and a key in place, of whatever authority."""
         for made, mine in ((certificate, self._certificate), (key, self._key)):
             mine.with_suffix(".new").write_bytes(made.read_bytes())
             mine.with_suffix(".new").chmod(0o600)

@@ -101,7 +101,7 @@ class Cluster:
         self.nodes[node].signal(signal.SIGSTOP)
 
     def thaw(self, node: int) -> None:
-        """SIGCONT."""
+        """Thaw a node that was frozen, with SIGCONT."""
         self.nodes[node].signal(signal.SIGCONT)
 
     def await_whole(self, topics: bool = True, timeout_s: float = 150.0) -> None:
@@ -134,7 +134,7 @@ class Cluster:
         return partitions[coordinating_partition(name, len(partitions))].leader if partitions else -1
 
     def _about(self, *topic: str) -> ClusterMetadata:
-        """What a node says; another is asked where that one has died, or is frozen."""
+        """Ask a node about the cluster; another is asked where that one has died, or is frozen."""
         ask = self._admin.list_topics
         return ask_until_answered(lambda within_s: ask(*topic, timeout=min(within_s, _NODE_S)), 3 * _ASK_S)
 

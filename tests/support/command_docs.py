@@ -16,7 +16,7 @@ _METAVARS = {"integer": "N", "integer range": "N", "float range": "SHARE", "dire
 
 
 def section(*names: str) -> str:
-    """What some of the top commands do, and which arguments and options they and their own commands take."""
+    """Describe some of the top commands, and which arguments and options they and their own commands take."""
     return "\n".join(part for name in names for part in list_described(main.commands[name], f"retry {name}"))
 
 
@@ -46,7 +46,7 @@ def _option(option: click.Option) -> str:
 
 
 def _meaning(option: click.Option) -> str:
-    """Its help, and what click shows in brackets."""
+    """Return the help of an option, and what click shows in brackets."""
     notes = [
         "required" if option.required else "",
         "may be repeated" if option.multiple else "",

@@ -21,6 +21,6 @@ sys.exit(str(found or odd or "") or 0)
 
 
 def flaws(document: Path) -> str:
-    """What is wrong with it; empty where all is well."""
+    """Describe what is wrong with a list; empty where all is well."""
     checked = subprocess.run([release_tool("python"), "-c", _CHECK, document], capture_output=True, text=True, check=False)
     return checked.stderr if checked.returncode else ""

@@ -68,7 +68,7 @@ atexit.register(_FOLDER.cleanup)
 
 
 def letter(number: int = 1, team: str | None = "payments", **fields: Any) -> LetterRow:
-    """A parked letter."""
+    """Make the row of a parked letter."""
     given: dict[str, Any] = {
         "name": f"parked/0/{number}", "state": "parked", "kind": "letter", "team": team, "topic": "orders.DLT", "partition": 0,
         "offset": number, "target": "parked", "key": b"k%d" % number, "attempt": 2, "due_at_ms": None, "failed_ms": NOW_MS,
@@ -362,7 +362,7 @@ def serve_console(
     now_ms: Callable[[], int] = clock.wall_ms, settings: Settings | None = None, key: Path | None = None,
     proxy: ProxySignIn | None = None,
 ) -> Served:
-    """The console's application.
+    """Build the console's application over a replica.
 
     Args:
       tokens: lines of the file of tokens; empty where nobody has to sign in.

@@ -20,7 +20,7 @@ _HAS_FOCUS = "each => each === document.activeElement"
 
 @dataclass
 class Effort:
-    """What a task took; a click into a field before typing counts as any other, `fields` are those that were typed into."""
+    """The effort of a task; a click into a field before typing counts as any other, `fields` are those that were typed into."""
 
     clicks: int = 0
     fields: int = 0

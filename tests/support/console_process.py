@@ -27,7 +27,7 @@ class ConsoleProcess:
 
     @property
     def origin(self) -> str:
-        """Its address."""
+        """Return the address of the console."""
         return f"http://127.0.0.1:{self.process.port()}"
 
     def person(self) -> Person:
@@ -49,9 +49,8 @@ class Person:
         return answer
 
     def post(self, path: str, **fields: str) -> httpx2.Response:
-        """Send a form."""
+        """Send a form to a path."""
         return self._client.post(path, data={"csrf": self._csrf, **fields}, headers={"Origin": self._origin})
 
     def close(self) -> None:
-        """Close the browser."""
         self._client.close()

@@ -106,7 +106,6 @@ class Group:
             self._producer.produce(self._dead_letters, record.value(), record.key(), headers=headers)
 
     def close(self) -> None:
-        """Leave the group."""
         self._stop.set()
         self._thread.join(2 * _ASK_S)
         assert not self._thread.is_alive()

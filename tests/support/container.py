@@ -28,7 +28,7 @@ PREFIX = "container-of-a-test-"
 
 
 def image_config(name: str) -> dict[str, Any]:
-    """What an image says of itself: User, Env, Entrypoint, Cmd, Volumes, Labels."""
+    """Read what an image says of itself: User, Env, Entrypoint, Cmd, Volumes, Labels."""
     told = json.loads(_buildah("inspect", "--type", "image", name))
     config: dict[str, Any] = told["OCIv1"]["config"]
     return config
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def specification(image: dict[str, Any], root: Path, volume: Path, arguments: list[str]) -> dict[str, Any]:
-    """What runc is told (config.json of the OCI runtime specification)."""
+    """Make what runc is told (config.json of the OCI runtime specification)."""
     entered = arguments[:1] == ["--entrypoint"]
     user, group = map(int, image["User"].split(":"))
     volume.mkdir(exist_ok=True)

@@ -25,7 +25,7 @@ def replace_number(value: Any, number: int) -> Any:
 
 
 def slips(text: str) -> list[str]:
-    """Where one thing has the word for many, or many that for one."""
+    """List where one thing has the word for many, or many that for one."""
     return [
         *re.findall(rf"\b1 {_BETWEEN}(?:{'|'.join(_MANY)})\b.*", text),
         *re.findall(rf"\b(?:0|2|1?[03-9]+) {_BETWEEN}(?:{'|'.join(_ONE)})\b.*", text),

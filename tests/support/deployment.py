@@ -104,11 +104,11 @@ class Deployment:
 
     @staticmethod
     def retry_of(dead_letters: str) -> str:
-        """Where letters of a dead-letter topic come back."""
+        """Name the topic in which letters of a dead-letter topic come back."""
         return dead_letters.removesuffix(".DLT") + ".retry"
 
     def retry_topics(self) -> list[str]:
-        """Where letters come back."""
+        """List the topics in which letters come back."""
         return [self.retry_of(topic) for topic in self.dead_letters]
 
     def create(self, wanted: Mapping[str, tuple[int, dict[str, str]]]) -> None:
@@ -141,7 +141,7 @@ class Deployment:
         shutil.rmtree(worker.data_dir, ignore_errors=True)
 
     def logs(self) -> Iterable[tuple[str, str]]:
-        """What workers log and say of themselves, to find out what went wrong.
+        """Yield what workers log and say of themselves, to find out what went wrong.
 
         Brokers are not asked: where one of them is down, asking for groups can abort the process (librdkafka issue 4605).
         """

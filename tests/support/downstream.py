@@ -137,7 +137,7 @@ def compute_kept(attempts: int, lives: Sequence[Sequence[Retry]]) -> float:
 
 
 def cells(lives: Sequence[Sequence[Retry]], until_ms: int) -> list[Cell]:
-    """What a history that ends then has of them: retries by attempt and delay, in steps of 41 %.
+    """List what a history that ends then has of them: retries by attempt and delay, in steps of 41 %.
 
     A retry that could not have settled by then counts as unknown, also where it is known to have failed.
     """

@@ -75,7 +75,7 @@ class Events:
 
 
 def draw(seed: int, letter: int, attempt: int) -> float:
-    """What decides whether an attempt succeeds, in [0, 1)."""
+    """Draw what decides whether an attempt succeeds, in [0, 1)."""
     return xxh3_64_intdigest(b"%d/%d" % (letter, attempt), seed) / _DRAWS
 
 
@@ -83,7 +83,7 @@ def events(
     count: int, *, seed: int = 0, kinds: Iterable[Kind] = KINDS, since_ms: int = START_MS, over_ms: int = 7 * _DAY_MS,
     prefix: str = "",
 ) -> Events:  # fmt: skip
-    """What `count` letters leave, of each kind in turn, that fail for the first time evenly over some time.
+    """Make what `count` letters leave, of each kind in turn, that fail for the first time evenly over some time.
 
     Topics are named after teams, behind `prefix`.
     """
@@ -171,11 +171,11 @@ def produce(producer: Producer, outcomes_topic: str, found: Events) -> None:
 
 
 def value(row: Mapping[str, Any]) -> Row:
-    """What of a letter or a position is in its record: all but the place."""
+    """Return what is in the record of a letter or a position: all but the place."""
     return {name: each for name, each in row.items() if not name.startswith("kafka_")}
 
 
 def rows(found: Iterable[Mapping[str, Any]], names: Iterable[str]) -> Iterator[tuple[Any, ...]]:
-    """As `createDataFrame` takes them."""
+    """Yield the rows as `createDataFrame` takes them."""
     wanted = list(names)
     return (tuple(row[name] for name in wanted) for row in found)

@@ -26,7 +26,7 @@ class Runs:
     count: int = 0
 
     def add(self, count: int = 1) -> None:
-        """So often again."""
+        """Count that a fault was caused so often again."""
         self.count += count
 
 

@@ -27,7 +27,7 @@ CHANCES: Mapping[tuple[str, str], tuple[int, Sequence[float]]] = {
 
 
 def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What `retry.analytics.findings` gives, with the advice; names of teams and exceptions, and `topic`, may be replaced."""
+    """Make what `retry.analytics.findings` gives, with advice; names of teams and exceptions, and `topic`, may be replaced."""
     called = names or {}
     chance = random.Random(1)
     kinds = {(called.get(team, team), called.get(each, each)): made for (team, each), made in CHANCES.items()}

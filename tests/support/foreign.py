@@ -49,7 +49,7 @@ _VALUES = (
 
 
 class Foreign(NamedTuple):
-    """One of them."""
+    """One record that a stranger wrote to a topic of the service."""
 
     key: bytes | None
     value: bytes | None
@@ -74,7 +74,7 @@ class ForeignRecords:
         }  # fmt: skip
 
     def topics(self) -> list[str]:
-        """Every own topic."""
+        """List every topic of the service's own."""
         return list(self._makers)
 
     def records(self, topic: str, count: int) -> Iterator[Foreign]:
@@ -212,7 +212,7 @@ class ForeignRecords:
         return Foreign(None, self._spoilt(record), tuple(self._headers()))
 
     def _spoilt_object(self, good: Mapping[str, Any]) -> bytes:
-        """The same as `_spoilt`, and JSON as Python reads it."""
+        """Spoil a record as `_spoilt` does, or as JSON that Python reads."""
         while True:
             raw = self._spoilt(good)
             try:
@@ -228,7 +228,7 @@ class ForeignRecords:
         return Foreign(self._draw.choice((None, b"x", b"\xff", b"0102030405060708/9999999")), value)
 
     def _resting(self) -> Foreign:
-        """What looks like a letter that was parked there."""
+        """Make what looks like a letter that was parked there."""
         now_ms = b"%d" % self._now_ms
         headers = retry_headers.make_retry_headers(
             b"%016x" % 1, b"1", f"{self._topic}/0/{1 << 40}".encode(), now_ms, b"testers/x", now_ms

@@ -50,7 +50,7 @@ def _errors() -> str:
 
 
 def describe(error: type[Exception]) -> str:
-    """What happened, and how the message of it reads where all of them read alike."""
+    """Describe what happened, and how the message of it reads where all of them read alike."""
     happened = inspect.getdoc(error) or ""
     if "__init__" not in vars(error):
         return happened

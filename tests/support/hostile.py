@@ -68,7 +68,7 @@ Make = Callable[["Generator", int], Hostile]
 
 
 class Generator:
-    """Makes them.
+    """A generator of hostile records, by a seed.
 
     Args:
       own: topics of the service itself and of others, that nothing may be sent to because a record says so.
@@ -86,15 +86,15 @@ class Generator:
             yield make(self, n)
 
     def text(self) -> str:
-        """What is no name."""
+        """Make a text that is no name."""
         return self.draw.choice((*_TEXTS, *self._own))
 
     def number(self) -> bytes | None:
-        """What is no number, or one that means something else."""
+        """Make a number that is none, or one that means something else."""
         return self.draw.choice((*_NUMBERS, b"%d" % self.draw.randrange(1 << 63)))
 
     def raw(self, at_most: int = 200) -> bytes:
-        """Any bytes."""
+        """Make any bytes, at most so many."""
         return self.draw.randbytes(self.draw.randrange(at_most))
 
     def junk(self) -> bytes | None:

@@ -43,7 +43,7 @@ def says(raw: bytes) -> Behaviour:
 
 
 def status(code: int, *headers: str, body: bytes = b"") -> Behaviour:
-    """A plain answer."""
+    """Make a host that answers plainly with a status code."""
     lines = [f"HTTP/1.1 {code} Told", f"Content-Length: {len(body)}", *headers, "", ""]
     return says("\r\n".join(lines).encode() + body)
 
@@ -63,7 +63,7 @@ async def drip(_call: Call, writer: asyncio.StreamWriter) -> None:
 
 
 async def endless(_call: Call, writer: asyncio.StreamWriter) -> None:
-    """As many bytes as are taken, for ever."""
+    """Write as many bytes as are taken, for ever."""
     writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     while True:
         writer.write(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
@@ -121,7 +121,7 @@ class Host:
 
     @property
     def url(self) -> str:
-        """Its root."""
+        """Return the URL of its root."""
         return f"http://{self.address}:{self.port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -73,7 +73,7 @@ class Incident:
         self.url = f"http://127.0.0.1:{self.console.port()}"
 
     def policies(self, orders_delay: str = "30m") -> str:
-        """The policy file."""
+        """Write the policy file of the incident."""
         retry_to = self.deployment.retry_of
         return f"""
 defaults: {{jitter: none, max_attempts: 5, max_age: 2d}}
@@ -109,7 +109,7 @@ teams:
             self.fail(self.payments, NET, f"read timed out after {n} ms", 100 + n, now_ms)
 
     def fail(self, topic: str, exception: str, message: str, n: int, failed_ms: int) -> None:
-        """One more letter."""
+        """Send one more letter that failed."""
         customer = {"name": "Jane Doe", "card": f"4111-1111-{n:04}"}
         value = json.dumps({"order": f"order-{n:06}", "amount": n * 10 + 1, "customer": customer}).encode()
         headers = spring(topic, exception, message, n)
@@ -177,7 +177,6 @@ teams:
             thread.join()
 
     def close(self) -> None:
-        """End everything."""
         self.deployment.close()
 
 

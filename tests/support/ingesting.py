@@ -51,7 +51,7 @@ class Ingesting:
         return dict(json.loads(out.splitlines()[-1]))
 
     def log(self) -> Path:
-        """What all of its processes said."""
+        """Return the file with what all of its processes said."""
         return self.folder / "ingest.log"
 
     def begun(self, stream: str) -> set[str]:

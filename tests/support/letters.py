@@ -28,7 +28,7 @@ class Letter(NamedTuple):
 
     @property
     def source(self) -> str:
-        """Its coordinates, as `retry-source` has them."""
+        """The coordinates of the letter, as `retry-source` has them."""
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
@@ -60,7 +60,7 @@ class Sender:
         delays_ms: tuple[int, int] | None = None,
         partition: int = -1,
     ) -> None:
-        """Send one letter.
+        """Send one letter to a topic.
 
         Args:
           delays_ms: shortest and longest time, from the letter's timestamp, after which its retry may be due.

@@ -8,7 +8,7 @@ Exported = dict[str, tuple[str, tuple[str, ...]]]
 
 
 def read_exported(page: str) -> Exported:
-    """By name, as it is declared: type, and labels in alphabetical order; none where there is no sample.
+    """Read what a page exports, by declared name: type, and labels in alphabetical order; none where there is no sample.
 
     What Prometheus' own collectors tell of every program is left out.
     """

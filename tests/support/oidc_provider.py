@@ -76,14 +76,14 @@ class OidcProvider:
                 self.wfile.write(raw)
 
             def log_message(self, *_: Any) -> None:
-                """Nothing."""
+                """Log nothing of what is asked."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.issuer = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, name="oidc provider", daemon=True).start()
 
     def description(self) -> dict[str, Any]:
-        """What it says of itself."""
+        """Return what the provider says of itself."""
         return {
             "issuer": self.issuer, "authorization_endpoint": f"{self.issuer}/authorize", "token_endpoint": f"{self.issuer}/token",
             "jwks_uri": f"{self.issuer}/keys", "response_types_supported": ["code"],
@@ -91,7 +91,7 @@ class OidcProvider:
         }  # fmt: skip
 
     def authorize(self, given: dict[str, str]) -> str:
-        """Where a browser is sent back to, with a code."""
+        """Return where a browser is sent back to, with a code."""
         assert given["response_type"] == "code"
         assert given["code_challenge_method"] == "S256"
         assert "openid" in given["scope"].split()
@@ -132,7 +132,6 @@ class OidcProvider:
         return 200, {"access_token": signed, "token_type": "Bearer", "expires_in": _PROGRAMS_S}
 
     def close(self) -> None:
-        """Stop it."""
         self._server.shutdown()
         self._server.server_close()
 

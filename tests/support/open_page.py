@@ -13,7 +13,7 @@ DEADLINE_S = 30.0
 
 
 class Stream:
-    """What one open page is sent."""
+    """The events that one open page is sent."""
 
     def __init__(self) -> None:
         self.text, self.ended = "", asyncio.Event()

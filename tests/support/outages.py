@@ -85,7 +85,7 @@ def independent_letters(
 
 
 def episodes(chance: random.Random, outages: Sequence[Outage], ages_ms: Sequence[int] = AGES_MS) -> list[Episode]:
-    """What became of the letters, in runs without a pause of an hour that are cut after six."""
+    """List what became of the letters, in runs without a pause of an hour that are cut after six."""
     found: list[Episode] = []
     run_ms, last_ms = 0, -math.inf
     for each in outages:

@@ -29,7 +29,7 @@ class Block(NamedTuple):
 
 
     def shell(self) -> str:
-        """What a reader types into a shell; nothing of other blocks."""
+        """Return what a reader types into a shell; nothing of other blocks."""
         return self.text if self.language in ("sh", "bash", "console") else ""
 
 

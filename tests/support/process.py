@@ -106,7 +106,7 @@ class WorkerProcess:
         return self.get("/health/ready")[0] == http.client.OK
 
     def port(self) -> int:
-        """Where it serves health and metrics; 0 if it does not yet."""
+        """The port where it serves health and metrics; 0 if it does not yet."""
         found = _HTTP.findall(self.log())
         return int(found[-1]) if found else 0
 
@@ -143,11 +143,10 @@ class WorkerProcess:
         return self._process is not None and self._process.poll() is None
 
     def exit_code(self) -> int | None:
-        """As `subprocess` has it: negative for a signal, None while it runs."""
+        """The exit code as `subprocess` has it: negative for a signal, None while it runs."""
         return self._process.poll() if self._process else None
 
     def signal(self, number: int) -> None:
-        """Send a signal."""
         if self.running():
             os.kill(self.pid, number)
 
@@ -183,7 +182,7 @@ class WorkerProcess:
         return monotonic_s() - began_s
 
     def log(self) -> str:
-        """What this incarnation has logged."""
+        """Return what this incarnation has logged."""
         with self.log_file.open("rb") as file:
             file.seek(self._log_start)
             return file.read().decode(errors="replace")

@@ -50,12 +50,12 @@ def fill_expression(expression: str) -> str:
 
 
 def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
-    """Its panels that ask for something."""
+    """List the panels of a dashboard that ask for something."""
     return [panel for panel in dashboard["panels"] if panel.get("targets")]
 
 
 def of_panels() -> Iterator[Asked]:
-    """What panels ask."""
+    """Yield what panels ask of Prometheus."""
     for name, dashboard in DASHBOARDS.items():
         for panel in panels(dashboard):
             for target in panel["targets"]:
@@ -63,7 +63,7 @@ def of_panels() -> Iterator[Asked]:
 
 
 def of_variables() -> Iterator[Asked]:
-    """What variables of dashboards ask; the label is asked for as by an aggregation."""
+    """Yield what variables of dashboards ask; the label is asked for as by an aggregation."""
     for name, dashboard in DASHBOARDS.items():
         for variable in dashboard["templating"]["list"]:
             if variable["type"] == "query":
@@ -73,14 +73,14 @@ def of_variables() -> Iterator[Asked]:
 
 
 def of_annotations() -> Iterator[Asked]:
-    """What annotations ask."""
+    """Yield what annotations ask of Prometheus."""
     for name, dashboard in DASHBOARDS.items():
         for annotation in dashboard["annotations"]["list"]:
             yield Asked(f"{name}: {annotation['name']}", fill_expression(annotation["expr"]))
 
 
 def of_rules() -> Iterator[Asked]:
-    """What rules ask."""
+    """Yield what rules ask of Prometheus."""
     for rule in RULES:
         yield Asked(rule["alert"], rule["expr"])
 

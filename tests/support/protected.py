@@ -85,7 +85,7 @@ class Protected:
         return own | (apart if part == "scheduler" else {})
 
     def rights(self, part: str) -> list[Right]:
-        """What `retry acls` lists for a part."""
+        """List the rights that `retry acls` lists for a part."""
         rows = [json.loads(row) for row in self.run(part, "acls", "--json", "--for", part).splitlines()]
         user = f"User:{self.users[part]}"
         return [Right(user, r["resource"], r["name"], r["operation"], r["pattern"] == "prefixed") for r in rows]
@@ -123,7 +123,7 @@ class Protected:
                 continue  # it has ended meanwhile
 
     def commit(self, topic: str, offset: int) -> None:
-        """What the consumers of the policy file's group do."""
+        """Commit an offset as the consumers of the policy file's group do."""
         commit_offsets(self.broker.inner.bootstrap_servers, self.group, [TopicPartition(topic, 0, offset)])
 
     def await_listed(self, what: str, *arguments: str, text: str, timeout_s: float = 180.0) -> None:

@@ -85,7 +85,7 @@ class Proxy:
         self._do(self._ways(up=False, down=False))
 
     def half_open(self) -> None:
-        """What clients say arrives; what brokers answer does not."""
+        """Let what clients say arrive, and hold back what brokers answer."""
         self._do(self._ways(up=True, down=False))
 
     def delay(self, seconds: float) -> None:
@@ -93,7 +93,7 @@ class Proxy:
         self.delay_s = seconds
 
     def narrow(self, bytes_per_s: int) -> None:
-        """Of what clients say so many bytes arrive in a second, over all connections together."""
+        """Let so many bytes of what clients say arrive in a second, over all connections together."""
         self.bytes_per_s = bytes_per_s
 
     def reset(self) -> None:

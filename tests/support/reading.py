@@ -140,7 +140,7 @@ class Tail:
         self._consumer.assign(partitions(bootstrap_servers, topics))
 
     def read(self, wait_s: float = 0.1) -> list[Record]:
-        """What is new."""
+        """Read the records that are new."""
         new = [_record(m) for m in self._consumer.consume(10_000, wait_s) if m.error() is None]
         self.records += new
         self.seen |= {record.header(self._header) for record in new}
@@ -158,7 +158,7 @@ class Tail:
         self.await_seen(len(self.seen) + count, timeout_s)
 
     def quiet(self, seconds: float) -> list[Record]:
-        """What comes within a time in which nothing should come."""
+        """Read what comes within a time in which nothing should come."""
         deadline = Deadline(seconds)
         found = []
         while not deadline.has_passed():
@@ -167,5 +167,4 @@ class Tail:
         return found
 
     def close(self) -> None:
-        """Let go."""
         self._consumer.close()

@@ -72,7 +72,7 @@ class RegistryServer:
             self.versions[subject, 1] = {"subject": subject, "version": 1, "id": number, **schema}
 
     def answer(self, path: str) -> tuple[int, dict[str, Any]]:
-        """Status and body."""
+        """Return the status and the body of an answer."""
         self.asked.append(path)
         if self.slow_s:
             pause(self.slow_s)

@@ -127,11 +127,11 @@ class GivenReplica:
             return letters.list_letters(connection, self.file.id, scope, wanted, after, limit, now_ms)
 
     def names(self, letter_filter: str | Filter = "", scope: Scope = None) -> list[str]:
-        """The same, whatever they are called, in order."""
+        """List the names of the letters that a filter selects, in order."""
         return [row.name for row in self.letters(letter_filter, scope, limit=1_000).rows]
 
     def groups(self, letter_filter: str = "", scope: Scope = None, *, show: str = OPEN, limit: int = 100) -> Sequence[Group]:
-        """Kinds of failures."""
+        """List the kinds of failures that a filter selects."""
         return self.group_page(GroupsQuery(scope, parse(letter_filter, groups=True), show=show, limit=limit)).rows
 
     def group_page(self, query: GroupsQuery, now_ms: int | None = None) -> GroupPage:

@@ -44,7 +44,7 @@ def dead(
     topic: str = "orders.DLT", offset: int = 7, *, key: bytes | None = b"k", value: bytes | None = b'{"a":1}',
     headers: Headers | None = None,
 ) -> Record:
-    """A dead letter."""
+    """Make the record of a dead letter."""
     return Record((topic, 0, offset), key, value, [("trace", b"1")] if headers is None else headers, (CREATE_TIME, NOW_MS - 9))
 
 
@@ -61,7 +61,7 @@ def park_letter(letter: Record | None = None, *, made: int = 3, bytes_max: int =
 
 
 def with_headers(record: Record, **new: bytes | None) -> Record:
-    """The same with some headers of ours set, or left out where they are None; `source` means `retry-source`."""
+    """Return the record with some headers of ours set, or left out where they are None; `source` means `retry-source`."""
     given = {f"retry-{name.replace('_', '-')}": value for name, value in new.items()}
     headers = [header for header in record.headers() if header[0] not in given]
     headers += [(name, value) for name, value in given.items() if value is not None]

@@ -79,7 +79,7 @@ class Scheduling:
         self.send(**client.cancel(schedule_id=id_, schedules_topic=self.schedules), **where)
 
     def send(self, partition: int = -1, **record: Any) -> None:
-        """Send any record."""
+        """Send a record, whatever it is."""
         self._producer.produce(**record, partition=partition, on_delivery=self._acknowledge)
         self._producer.poll(0)
 
@@ -106,27 +106,27 @@ class Scheduling:
 
     @staticmethod
     def events(instance: WorkerProcess) -> dict[str, float]:
-        """Its counts by type, without what the names have in common."""
+        """Read the counts of an instance by type, without what the names have in common."""
         lines = [line for line in instance.get("/metrics")[1].splitlines() if line.startswith("kafka_scheduler_event_total{")]
         told = {line.split('"')[1].removeprefix("kafka_scheduler_"): float(line.rsplit(" ", 1)[1]) for line in lines}
         return {name.removesuffix("_schedule"): value for name, value in told.items()}
 
     @staticmethod
     def disregarded(instance: WorkerProcess) -> dict[str, float]:
-        """Its counts of changes that were not followed, by kind."""
+        """Read the counts of changes that were not followed, by kind."""
         name = "retry_named_changes_disregarded_total{"
         lines = [line for line in instance.get("/metrics")[1].splitlines() if line.startswith(name)]
         return {line.split('"')[1]: float(line.rsplit(" ", 1)[1]) for line in lines}
 
     @staticmethod
     def ask(instance: WorkerProcess, path: str) -> Any:
-        """What its REST API answers."""
+        """Ask the REST API of an instance and return what it answers."""
         port = _REST.findall(instance.log())[-1]
         with urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return json.loads(answer.read() or b"null")
 
     def verified(self, *instances: WorkerProcess, schedules: str | None = None) -> dict[str, Any]:
-        """What `retry verify` finds, the tables of instances included."""
+        """Run `retry verify`, the tables of instances included."""
         dirs = (option for each in instances for option in ("--data-dir", str(each.data_dir)))
         given = {"RETRY_BOOTSTRAP_SERVERS": self.bootstrap_servers, "RETRY_APP_ID": self.id}
         schedules = schedules or self.environ["SCHEDULES_TOPICS"]
@@ -155,7 +155,7 @@ class Scheduling:
         assert done.returncode == 0, done.stderr
 
     def logs(self) -> Iterable[tuple[str, str]]:
-        """What instances log."""
+        """Yield what the instances log."""
         for instance in self.instances:
             yield f"scheduler {instance.name}, ended with {instance.exit_code()}", instance.tail()
             yield f"health of {instance.name}", instance.get("/health/ready")[1] if instance.running() else ""

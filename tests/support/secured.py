@@ -76,11 +76,11 @@ class Right(NamedTuple):
     prefixed: bool = False
 
     def binding(self) -> AclBinding:
-        """As the admin client grants it."""
+        """Return the right as the admin client grants it."""
         return AclBinding(*self._described(), AclPermissionType.ALLOW)
 
     def filter(self) -> AclBindingFilter:
-        """As the admin client looks for it, to take it away."""
+        """Return the right as the admin client looks for it, to take it away."""
         return AclBindingFilter(*self._described(), AclPermissionType.ALLOW)
 
     def _described(self) -> tuple[ResourceType, str, ResourcePatternType, str, str, AclOperation]:
@@ -168,7 +168,7 @@ class SecuredBroker:
         return {"RETRY_BOOTSTRAP_SERVERS": self.bootstrap_servers, **as_environ(self.client(user, password))}
 
     def grant(self, rights: Iterable[Right]) -> None:
-        """Allow."""
+        """Grant these rights to their principals."""
         for done in self.admin.create_acls([right.binding() for right in rights], request_timeout=_ASK_S).values():
             done.result(_ASK_S)
         self._settle()

@@ -22,12 +22,12 @@ Told = list[object]
 
 
 def aiokafka(bootstrap_servers: str, count: int, topics: Sequence[str]) -> list[Told]:
-    """What stock aiokafka, which Faust reads with, reads of some topics."""
+    """Read some topics with stock aiokafka, which Faust reads with."""
     return _run([sys.executable, str(_SCRIPTS / "aiokafka_reader.py"), bootstrap_servers, str(count), *topics])
 
 
 def kafkajs(bootstrap_servers: str, count: int, topics: Sequence[str]) -> list[Told]:
-    """What stock KafkaJS reads of some topics."""
+    """Read some topics with stock KafkaJS."""
     group = f"kafkajs-{uuid.uuid4().hex[:8]}"
     return _run([node(), str(_SCRIPTS / "kafkajs_reader.js"), bootstrap_servers, group, str(count), *topics])
 
@@ -37,7 +37,7 @@ CLIENTS: list[Read] = [aiokafka, kafkajs]
 
 
 def describe_record(record: Record) -> Told:
-    """The same of a record that librdkafka has read."""
+    """Describe a record that librdkafka has read, in the same form."""
     headers = [[name, _text(value)] for name, value in record.headers]
     return [record.topic, record.partition, record.offset, _text(record.key), _text(record.value), headers]
 

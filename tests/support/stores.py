@@ -35,7 +35,7 @@ _START_S, _ASK_S, _END_S = 240.0, 60.0, 30.0
 
 
 class Store(NamedTuple):
-    """Where a folder may lie.
+    """One kind of place where a folder may lie.
 
     Attributes:
       url: of a folder.
@@ -94,7 +94,7 @@ def hdfs(folder: Path, spark: SparkSession) -> Iterator[Store]:
 
 
 def _answer(url: str, method: str = "GET") -> str | None:
-    """What is answered; None where nobody does, or not with success."""
+    """Ask a URL; None where nobody answers, or not with success."""
     try:
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=_ASK_S) as answer:
             return str(answer.read().decode())

@@ -57,5 +57,5 @@ def everything(table: Table) -> dict[bytes, bytes]:
 
 
 def list_rows(table: Table) -> list[tuple[bytes, bytes]]:
-    """The same; where a table has folded a part of a transaction that ends a block, some are there twice."""
+    """List the rows of a table; where it has folded a part of a transaction that ends a block, some are there twice."""
     return [row[1:] for row in [*table.scan_entries(b"", ALL), *table.page_behind(b"", ALL)]]

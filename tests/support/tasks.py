@@ -64,11 +64,11 @@ class Tasks:
         return self.send(_json(key), _json(value))
 
     def end(self, task: Task) -> None:
-        """Delete a task."""
+        """End a task by deleting its definition."""
         self.send(_json({"customerId": task[0], "taskName": task[1]}), None)
 
     def runs(self) -> dict[Task, list[Run]]:
-        """What consumers were sent, by task, in the order in which it lies in its topic."""
+        """List what consumers were sent, by task, in the order in which it lies in its topic."""
         found: defaultdict[Task, list[Run]] = defaultdict(list)
         for record in read(self.deployment.bootstrap_servers, self.outputs, COMMITTED):
             run = Run(int(record.header("task-run")), int(record.header("task-due-ms")), record.timestamp_ms, record)
@@ -92,7 +92,7 @@ class Tasks:
         }
 
     def parked(self) -> list[Record]:
-        """What could not be used."""
+        """Read what could not be used."""
         return read(self.deployment.bootstrap_servers, [self.deployment.parked], COMMITTED)
 
 
@@ -102,12 +102,12 @@ def _waits(key: bytes) -> bool:
 
 
 def seconds(time: int) -> dict[str, object]:
-    """A frequency."""
+    """Write a frequency in seconds."""
     return {"frequencyTimeUnit": "SECONDS", "time": time}
 
 
 def milliseconds(time: int) -> dict[str, object]:
-    """A frequency."""
+    """Write a frequency in milliseconds."""
     return {"frequencyTimeUnit": "MILLISECONDS", "time": time}
 
 

@@ -48,6 +48,6 @@ class Api:
         return str(told["id"])
 
     def state(self, timer_id: str) -> dict[str, Any]:
-        """What is told of a timer; empty where there is none."""
+        """Ask for the state of a timer; empty where there is none."""
         status, told, _ = self.ask("GET", f"/timers/{timer_id}")
         return told if status == 200 else {}

@@ -25,7 +25,6 @@ _ASK_S = 20.0
 
 
 def delete(admin: AdminClient, topic: str) -> None:
-    """Delete a topic."""
     _until_done(lambda within_s: admin.delete_topics([topic], request_timeout=within_s), KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 

@@ -53,7 +53,7 @@ class TwoTeams(Deployment):
 
 
 def forged_headers(source: str, policy: str) -> Headers:
-    """What the service writes of a letter that it parks, written by somebody else."""
+    """Make the headers that the service writes of a letter that it parks, written by somebody else."""
     now_ms = b"%d" % wall_ms()
     ours = names.make_retry_headers(LINEAGE, b"1", source.encode(), now_ms, policy.encode(), now_ms)
     return [*ours, (names.PARKED_REASON, b"max_attempts")]

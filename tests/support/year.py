@@ -79,7 +79,7 @@ class Year:
         return str(row["id"])
 
     def _list(self, made: list[Path]) -> None:
-        """As the stream would have repeated its list by now."""
+        """Write the list again, as the stream would have by now."""
         folder = self.folder / "_spark_metadata"
         before = folder / f"{_REAL - 1}.compact"
         version, *lines = before.read_text().splitlines()

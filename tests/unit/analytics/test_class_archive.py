@@ -19,7 +19,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def java(writes: bytes | None) -> Callable[[str], None]:
-    """As Java, told to write the file when it ends."""
+    """Stand in for a Java that is told to write the file when it ends."""
 
     def run(options: str) -> None:
         if writes is not None:

@@ -30,7 +30,7 @@ JITTERS = ("none", "full", "equal", "proportional")
 
 
 class Case(NamedTuple):
-    """What was, and what would have been."""
+    """The failures as they were, and as they would have been."""
 
     expected: Expected
     truth: int

@@ -26,7 +26,7 @@ def quiet(start, end, zone, *days):
 
 
 def move_time(start, *periods):
-    """Where a time is moved to, as a local time of the first period."""
+    """Return where a time is moved to, as a local time of the first period."""
     at_ms = Calendar(periods)(ms(start))
     return datetime.fromtimestamp(at_ms / 1_000, periods[0].zone).isoformat(" ")
 
@@ -120,7 +120,7 @@ moments_ms = st.builds(int.__add__, near_changes_ms, st.integers(-2 * 86_400_000
 
 
 def is_quiet(period, at_ms):
-    """By the words of the attributes: the wall time lies in a period that began today or yesterday."""
+    """Whether the wall time lies in a period that began today or yesterday, by the words of the attributes."""
     local = datetime.fromtimestamp(at_ms // 1_000, period.zone)
     minute = 60 * local.hour + local.minute
     today, yesterday = local.weekday() in period.days, (local.weekday() - 1) % 7 in period.days

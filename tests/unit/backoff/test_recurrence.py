@@ -42,7 +42,7 @@ def local(at_ms, zone):
 
 
 def plan_after(plan, now_ms, up_to=1_000):
-    """What is made at one moment, in turn: due times of the runs, then the first run that is still to come."""
+    """List what is made at one moment, in turn: due times of the runs, then the first run that is still to come."""
     made, found = [], find_first_run(plan, plan.start_ms)
     while found and found[0] <= now_ms:
         due_ms, run = found

@@ -27,7 +27,7 @@ RETRIED, DISCARDED = "0a" * 8, "0b" * 8
 def done(
     action: str, at_ms: int, topic: str, *results: str, kind: str = "retry", by: str = "ann", shard: int = 0
 ) -> tuple[bytes, bytes]:
-    """What one transaction of a worker writes."""
+    """Make the audit record of one transaction of a worker."""
     letters = [AuditLetter(result, f"{topic}/0/{at_ms + n}") for n, result in enumerate(results)]
     record = AuditRecord(action, kind, by, NOW_MS + at_ms, shard, letters, "bank is back", [topic.removesuffix(".DLT")])
     return action.encode(), msgspec.json.encode({"v": 1, **msgspec.to_builtins(record)})

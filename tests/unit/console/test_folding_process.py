@@ -63,7 +63,7 @@ def make_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
 
 
 def pid(process: FoldingProcess) -> int:
-    """Of the one that runs, or ran last."""
+    """Return the id of the process that runs, or ran last."""
     assert process._process is not None
     return process._process.pid
 

@@ -27,7 +27,7 @@ FAULT = "a fault of the console (KeyError), which its log has: everything is rea
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
-    """What looks at topics raise, one after another; the last one again and again."""
+    """The errors that looks at topics raise, one after another; the last one again and again."""
     raised: list[Exception] = []
 
     def look(*_: object) -> Sources:
@@ -41,7 +41,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
 
 @pytest.fixture
 def told_reports(looks: list[Exception], tmp_path: Path) -> Iterator[list[Report]]:
-    """What one that runs says of itself, once it is known what goes wrong."""
+    """The reports of one that runs, once it is known what goes wrong."""
     reports, closing = list[Report](), threading.Event()
     follower = Follower(Settings(), Registry, ReplicaFile(tmp_path / "replica.sqlite"), reports.append, closing)
     running = threading.Thread(target=lambda: (await_that("it is known", lambda: looks), follower.run()))

@@ -105,7 +105,7 @@ def state_of(kind: str) -> ActionState:
 
 
 def choose_letters(reads: Reads, words: str, action: ActionState, *, foresees: bool, given: Sequence[str] = ()) -> Chosen:
-    """What a preview chooses, from the replica where that tells it, or else from the records of all letters."""
+    """Choose the letters of a preview, from the replica where that tells it, or else from the records of all letters."""
     reads.fetched.clear()
     selection, actions = select_letters(words, given, NOW_MS), entry_actions(BYTES_MAX)
     source = reads.find(selection)

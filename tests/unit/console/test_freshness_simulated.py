@@ -59,7 +59,7 @@ class Log:
             self.committed_ms.append(self.now_ms)
 
     def read(self, records_max: int, _wait_s: float) -> list[Any]:
-        """As a reader of it has them."""
+        """Read records as a reader of it has them."""
         self.steps += 1
         if self.steps > STEPS:
             self.closing.set()

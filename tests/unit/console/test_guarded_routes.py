@@ -92,7 +92,7 @@ def console() -> Served:
 
 @pytest.fixture(autouse=True)
 def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the changelog has, is what the replica has; what is asked of it is done."""
+    """Let the changelog have what the replica has, and do what is asked of it."""
     standing = SimpleNamespace(admin=None, list_records=lists.CopiedControls(console().replica.controls()).list_records)
     monkeypatch.setattr(standing_actions, "await_shown", lambda _holds: None)
     monkeypatch.setattr(standing_actions, "load_shard_numbers", lambda _: standing)

@@ -24,7 +24,7 @@ EVE = Viewer("eve", {"bank": Role.ADMIN}, frozenset({"bank"}))
 
 
 class Page:
-    """What a browser has of the form of a letter, in one sign-in."""
+    """The form of a letter as a browser has it, in one sign-in."""
 
     def __init__(self, console: ActingConsole, viewer: Viewer = ANN) -> None:
         self._console, self._session = console, console.sign_in(viewer)

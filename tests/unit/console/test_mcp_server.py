@@ -63,14 +63,14 @@ class Assistant:
         return {tool.name: tool for tool in listed.tools}
 
     def call(self, tool: str, **given: Any) -> dict[str, Any]:
-        """What a tool answers."""
+        """Call a tool and return what it answers."""
         done = self.result(tool, **given)
         assert not done.is_error, done.content
         assert done.structured_content is not None
         return done.structured_content
 
     def result(self, tool: str, **given: Any) -> CallToolResult:
-        """What a tool answers, or why it does not."""
+        """Call a tool and return its answer, or why it has none."""
         return self._run(lambda client: client.call_tool(tool, given))  # type: ignore[no-any-return]
 
     def _run(self, step: Callable[[Client], Any]) -> Any:

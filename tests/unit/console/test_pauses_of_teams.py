@@ -39,7 +39,7 @@ def console() -> Iterator[ActingConsole]:
 
 @pytest.fixture
 def questions(console: ActingConsole, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What is asked of the shards, which the replica has when it is looked at for the third time."""
+    """The questions that are asked of the shards, which the replica has when it is looked at for the third time."""
     told: list[tuple[Any, ...]] = []
     monkeypatch.setattr(standing_actions, "_POLL_S", 0.0)
     monkeypatch.setattr(standing_actions, "load_shard_numbers", lambda _: SimpleNamespace())

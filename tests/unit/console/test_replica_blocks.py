@@ -94,7 +94,7 @@ def test_of_a_block_that_was_exploded_each_letter_that_stays_is_told_once(replic
 
 
 class Looks:
-    """What is read of the records that a replica was made of.
+    """The reads of the records that a replica was made of.
 
     Attributes:
       fetched: offsets of the records that were asked for, look by look.

@@ -85,7 +85,7 @@ class Reader:
         self._closing, self.reads = closing, 0
 
     def read(self, records_max: int, _wait_s: float) -> list[Any]:
-        """The next ones."""
+        """Read the next records, as a reader has them."""
         self.reads += 1
         given, self._left = self._left[:10], self._left[10:]
         if not given:

@@ -26,7 +26,7 @@ TIMES = st.sampled_from([NOW_MS - HOUR_MS, NOW_MS - 1, NOW_MS, NOW_MS + 1, NOW_M
 
 @st.composite
 def headers(draw: st.DrawFn) -> Headers:
-    """As a consumer's framework and the service write them, or some of them."""
+    """Draw headers as a consumer's framework and the service write them, or some of them."""
     found: Headers = []
     for name in ("kafka_dlt-exception-fqcn", "kafka_dlt-exception-cause-fqcn", "kafka_dlt-exception-message"):
         if draw(st.booleans()):

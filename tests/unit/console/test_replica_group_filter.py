@@ -28,7 +28,7 @@ LETTERS = 24
 
 
 def headers_of(n: int) -> Headers:
-    """Of three kinds, three attempts, two consumer groups, two stacks."""
+    """Make headers of three kinds, three attempts, two consumer groups, two stacks."""
     stack = f"a.E{n % 3}: no\n\tat com.acme.Stage{n % 2}.handle(Stage.java:{n})\n".encode()
     return [
         ("kafka_dlt-exception-fqcn", b"a.E%d" % (n % 3)), ("kafka_dlt-exception-message", b"order %d" % n),

@@ -58,7 +58,7 @@ class Letter(NamedTuple):
         self, decision: str = "retry", group: str | None = "shop", fingerprint: str | None = "f00df00df00df00d",
         by: ActionOutcome | None = None,
     ) -> tuple[None, bytes]:  # fmt: skip
-        """Its outcome; `by`: that of an action."""
+        """Make its outcome record; `by`: that of an action."""
         taken_ms = SENT_MS - 60_000 + self.offset
         due_ms = SENT_MS if decision == "retry" else None
         shared = SharedFields(
@@ -89,7 +89,7 @@ def replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GivenReplica:
 
 
 def recovery(replica: GivenReplica, now_ms: int = NOW_MS) -> list[tuple[int, int, int, int]]:
-    """By attempt, how many retries are known, how many of them came back, and of how many nothing is known yet."""
+    """List by attempt how many retries are known, how many of them came back, and of how many nothing is known yet."""
     replica.folds.count_recoveries(now_ms)
     with replica.readers.reading(0.0) as connection:
         found = NowQuery(connection, None, Registry(), {}, now_ms).load_now([])
@@ -237,7 +237,7 @@ def test_old_samples_are_forgotten_but_for_the_last(replica: GivenReplica, monke
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[Records], list[tuple[int, int]], list[tuple[int, int, int, int]]]:
-    """What each topic says of some lineages, in which portions it is read, and what that comes to."""
+    """Draw what each topic says of some lineages, in which portions it is read, and what that comes to."""
     changelog: Records = []
     told: tuple[Records, Records] = ([], [])
     sent, back, number = dict.fromkeys((1, 2, 3), 0), dict.fromkeys((1, 2, 3), 0), 0

@@ -39,7 +39,7 @@ def signed_in(made: Served) -> TestClient:
 
 
 def open_beside(browser: TestClient, made: Served) -> TestClient:
-    """The same browser, whose requests another console answers."""
+    """Open the same browser, whose requests another console answers."""
     other = made.browser()
     for name, value in browser.cookies.items():
         other.cookies.set(name, value)

@@ -56,7 +56,7 @@ def test_random_histories_tell_the_same_lanes_as_a_look_at_all() -> None:
 
 
 def _deliver(lanes: Watermarks, rows: set[bytes], of: bytes, now_ms: int, at_most: int) -> None:
-    """As a table does: scan, and forget what was found."""
+    """Deliver as a table does: scan, and forget what was found."""
     left = sorted(rows)
     found = [row for row in left if row < build_due_bound(now_ms + 1, of)][:at_most]
     following = left[len(found)] if len(left) > len(found) else build_lane_end(of)

@@ -156,7 +156,7 @@ class Bench:
         return live
 
     def lineages(self, *before: attempts.LineageFields) -> attempts.TeamLineages:
-        """What is remembered of letters of which this was known before; all of it lies in one partition."""
+        """Return what is remembered of letters of which this was known before; all of it lies in one partition."""
         recent, told = RecentLineages(100), self.log.read("lineage")
         recent.apply_batch(attempts.pack("orders", before))
         assert {record.partition() for record in told} == {LINEAGES.find_partition("orders")}
@@ -165,15 +165,15 @@ class Bench:
         return recent.find_team("orders")
 
     def told(self) -> list[list[dict[str, Any]]]:
-        """By record of the audit, what it has of each letter."""
+        """List by record of the audit what it has of each letter."""
         return [orjson.loads(r.value() or b"")["letters"] for r in self.log.read(AUDIT)]
 
     def outcomes(self) -> list[Outcome]:
-        """What the topic of outcomes has, a letter each."""
+        """List what the topic of outcomes has, a letter each."""
         return [letter for record in self.log.read(OUTCOMES) for letter in outcomes.read(record.value() or b"")]
 
     def audited(self) -> list[list[str]]:
-        """By record of the audit, what became of each letter."""
+        """List by record of the audit what became of each letter."""
         return [[each["result"] for each in letters] for letters in self.told()]
 
 

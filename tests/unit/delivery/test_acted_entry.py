@@ -58,7 +58,7 @@ def make_member(kind: str, key: bytes, entry: Entry, due_at_ms: int = NOW_MS) ->
 
 
 def head_fields(kind: str) -> dict[str, object]:
-    """What the head of an action of this kind says besides."""
+    """Make what the head of an action of this kind says besides."""
     return {"redirect": {"target": "orders.slow"}, "patch": {"patch": HEADER_PATCH}}.get(kind, {})
 
 

@@ -200,7 +200,7 @@ def test_the_reason_is_the_latest_one(bench: Bench) -> None:
 
 
 def test_a_lane_that_nobody_asks_for_any_more_is_not_held(bench: Bench) -> None:
-    """Its entries were deleted, or their shard is another worker's now."""
+    """Ask for a lane no more, since its entries were deleted or its shard is another worker's now."""
     bench.take(ORDERS, all="")
     assert (bench.why(ORDERS, 29_999), bench.why(ORDERS, 30_000)) == ("paused by all", None)
 

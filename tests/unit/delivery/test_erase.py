@@ -34,14 +34,14 @@ def erase_entry(key: bytes, entry: Entry) -> ActedLetter:
 
 
 def parks(entry: Entry) -> Entry:
-    """The same, about to be parked."""
+    """Make the entry of a letter that is about to be parked."""
     return msgspec.structs.replace(
         entry, destination="orders.parked", headers=[*entry.headers, (names.PARKED_REASON, b"max_attempts")]
     )
 
 
 def discards(entry: Entry) -> Entry:
-    """The same, in the time in which a discard can be undone."""
+    """Make the entry in the time in which a discard can be undone."""
     return msgspec.structs.replace(entry, destination=DISCARDED)
 
 

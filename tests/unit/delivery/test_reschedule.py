@@ -124,7 +124,7 @@ class Bench:
         self.table.apply_records(rows, new[-1].offset() + 1 if new else self.table.next_offset, NOW_MS)
 
     def step(self, policies: str, rows_max: int = 100, bytes_max: int = 1 << 20) -> bool:
-        """One batch."""
+        """Move one batch of entries."""
         context = move_context(self.writer, redecider(policies), NOW_MS, rows_max=rows_max, bytes_max=bytes_max)
         return self.work.move_batch(context).has_ended
 

@@ -23,7 +23,7 @@ LATER_MS = NOW_MS + HOUR_MS
 
 
 def return_record(record: Record, kind: str = "retry", whole: Record | None = None, **more: Any) -> ActedLetter | Refusal:
-    """What becomes of a record at NOW_MS, that is due an hour later."""
+    """Return a record at NOW_MS, to be due an hour later."""
     options = {name: more.pop(name) for name in ("bytes_max", "policies") if name in more}
     return returns(**options).return_letter(state(kind, **more), record, whole or record, LATER_MS, NOW_MS)
 

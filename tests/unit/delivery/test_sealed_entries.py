@@ -43,7 +43,7 @@ def letter(topic: str = "orders.DLT", offset: int = 7) -> tuple[bytes, Entry]:
 def done(
     file: KeyFile, kind: str, key: bytes, envelope: bytes, member: Member | None = None, **more: object
 ) -> ActedLetter | Refusal:
-    """What an action makes of an entry."""
+    """Do an action to a sealed entry and return what it makes of it."""
     actions = acted.entry_actions(codec=file.codec)
     return actions.act_on_entry(acted.state(kind, **more), member or acted.member(key), envelope, NOW_MS)
 

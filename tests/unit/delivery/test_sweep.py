@@ -246,7 +246,7 @@ def test_one_record_that_is_too_large_does_not_close_its_topic(bench: Bench) -> 
 
 @pytest.mark.parametrize("told", [True, False], ids=["limit told", "limit not told"])
 def test_what_its_topic_takes_only_compressed_is_sent_so_and_what_it_does_not_take_is_put_back(bench: Bench, told: bool) -> None:
-    """As 3 MB of JSON that came compressed, of topics that take 1 MB."""
+    """Send 3 MB of JSON that came compressed, of topics that take 1 MB."""
     if not told:
         bench.admission.record_limits = RecordLimits(lambda _: {})
     bench.log.bytes_max["narrow"] = 1_000
@@ -315,7 +315,7 @@ def test_a_missing_topic_is_closed_for_all_that_goes_there_and_they_wait(bench: 
 
 
 def test_topics_for_which_transactions_are_refused_whole_are_found_and_the_others_go_in_the_same_sweep(bench: Bench) -> None:
-    """As with a topic without the Write right: the coordinator refuses the transaction, and no record is named."""
+    """Refuse a transaction as for a topic without the Write right: no record is named."""
     for n in range(9):
         bench.log.create(f"team-{n}")
         bench.put(NOW_MS - n, b"%d" % n, to=f"team-{n}", team=f"t{n}")

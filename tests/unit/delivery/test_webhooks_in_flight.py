@@ -30,7 +30,7 @@ POLICY = '{"backoff":{"kind":"constant","delay":"10s"},"jitter":"none","max_atte
 
 
 def await_that(what: str, holds: Callable[[], bool]) -> None:
-    """As for processes, but these are threads of this one."""
+    """Wait as for processes, but these are threads of this one."""
     deadline = Deadline(90.0)
     while not holds():
         assert not deadline.has_passed(), what

@@ -31,7 +31,7 @@ class Transport:
 
 
 def join_writes(steps: Callable[[JoinedWrites, Transport], Any]) -> list[bytes]:
-    """What was sent after some steps of one turn."""
+    """Take some steps of one turn and return what was sent after them."""
 
     async def run() -> list[bytes]:
         transport = Transport()

@@ -41,7 +41,7 @@ OF_ORDERS = attempts.describe_failing_consumer("shop", None, "orders.DLT")
 
 
 def place(topic: str, offset: int) -> Headers:
-    """What Spring says of where the record lay that failed."""
+    """Make the headers with which Spring says where the record lay that failed."""
     return [
         ("kafka_dlt-original-topic", topic.encode()),
         ("kafka_dlt-original-partition", (0).to_bytes(4, "big")),

@@ -105,7 +105,7 @@ def intake(recent: RecentLineages, bytes_max: int = 1_000_000, codec: EnvelopeCo
 
 
 def list_result_unordered(result: BatchResult) -> list[object]:
-    """What is written and counted, the letters of the fast path before the others or among them."""
+    """List what is written and counted, the letters of the fast path before the others or among them."""
     by_shard = {None: result.anywhere, **result.entries}
     entries = {
         shard: sorted(each for row in rows for each in blocks.list_rows(row["key"], row["value"]))
@@ -128,7 +128,7 @@ def list_traces(team: str, packed: bytes) -> list[attempts.LineageFields]:
 
 
 class Both:
-    """The same letters through two intakes, of which one has no fast path.
+    """Two intakes for the same letters, of which one has no fast path.
 
     Attributes:
       fast_path: that of the other.
@@ -142,7 +142,7 @@ class Both:
         self.fast_path, self.by_fast_path, self.again = self._fast._fast_path, Counter[str](), 0
 
     def hold(self, letters: Sequence[Record], now_ms: int = NOW_MS) -> list[Entry]:
-        """What both write is the same; both remember it. Gives back the entries."""
+        """Check that what both write is the same, and that both remember it; return the entries."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(FastPath, "prepare", self._counting(FastPath.prepare))
             by_fast = self._fast.prepare(list(letters), now_ms, MADE_AGAIN)

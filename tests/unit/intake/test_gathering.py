@@ -40,7 +40,7 @@ def prepare(*due_in_ms: int, first: int = 0, partition: int = 0, epoch: int = 0)
 
 
 def gather(*batches: PreparedBatch) -> Gathering:
-    """What was gathered of some batches that fit."""
+    """Gather some batches that fit, and return what was gathered."""
     gathering = Gathering(lambda _batch, _later: True)
     for batch in batches:
         gathering.add_batch(batch)

@@ -100,7 +100,7 @@ def record(
 
 
 class One:
-    """What became of one letter."""
+    """The result of the intake of one letter."""
 
     def __init__(self, result: BatchResult) -> None:
         (row,) = result.iterate_entries()
@@ -362,7 +362,7 @@ def test_with_ours_there_are_never_more_headers_than_clients_read_back() -> None
 
 
 def test_a_letter_that_its_topic_takes_only_compressed_keeps_its_value_and_all_headers() -> None:
-    """As 3 MB of JSON that came compressed, of topics that take 1 MB."""
+    """Take in 3 MB of JSON that came compressed, of topics that take 1 MB."""
     limits = {"changelog": 10_000, "orders.retry": 2_000, "orders.parked": 2_000}
     letter = large(5_000, ("theirs", b"1"))
     one = prepare(letter, bytes_max=limits)

@@ -17,7 +17,7 @@ TOPIC, POSITIONS = "lineage", "positions"
 
 
 class Patient(MemoryPartitionReader):
-    """As librdkafka does it: it is back when it has as many as it was asked for, or when the time is over."""
+    """A reader that waits as librdkafka does: until it has as many as it was asked for, or until the time is over."""
 
     waited_s = 0.0
 

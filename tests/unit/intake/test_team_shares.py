@@ -69,7 +69,7 @@ def test_teams_that_have_more_than_an_equal_share_keep_as_much_as_each_other() -
 def test_what_is_kept_does_not_depend_on_how_records_of_teams_were_mixed(
     portions: list[tuple[str, int]], draw: random.Random
 ) -> None:
-    """Those of one team are read in their order, and those of several in any.
+    """Read the records of one team in their order, and those of several in any.
 
     Shares are whole numbers. What is left over is less than there are teams, and whose it is depends on who comes last.
     """

@@ -18,7 +18,7 @@ from tests.support.process import await_that
 
 
 class FullClient:
-    """Its queue is full at first; then it refuses the record."""
+    """A client whose queue is full at first; then it refuses the record."""
 
     def __init__(self) -> None:
         self.answers: list[Exception] = [
@@ -42,7 +42,7 @@ class FullClient:
 
 
 class BusyClient:
-    """Its coordinator is not known, or still ends what the producer before left open; it is told so a few times."""
+    """A client whose coordinator is not known, or still ends what the producer before left open; it is told so a few times."""
 
     def __init__(self, times: int) -> None:
         self._times, self.waited_s = times, list[float]()

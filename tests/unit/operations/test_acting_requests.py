@@ -300,7 +300,7 @@ def test_an_action_is_told_of_all_shards_together() -> None:
 
 
 class Asking(ShardRecords):
-    """The same, for whoever gives orders."""
+    """A stand-in for the cluster, for whoever gives orders."""
 
     def now_ms(self) -> int:
         return NOW_MS + 9

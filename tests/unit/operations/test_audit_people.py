@@ -60,7 +60,7 @@ def test_it_is_read_as_what_workers_write_is() -> None:
 
 def test_what_an_earlier_version_wrote_or_reads_has_no_teams() -> None:
     class Earlier(msgspec.Struct, frozen=True):
-        """As the release before has it."""
+        """The audit record as the release before has it."""
 
         action: str
         kind: str

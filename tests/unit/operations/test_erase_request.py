@@ -90,7 +90,7 @@ def list_remnants(
     monkeypatch: pytest.MonkeyPatch, erasing: Erasing, config: dict[str, dict[str, str]] | None = None,
     standing: list[dict[bytes, bytes]] | None = None, audited: list[AuditRecord] | None = None,
 ) -> list[Remnant]:  # fmt: skip
-    """What is said of what stays, on brokers that have these configurations and records."""
+    """List what is said of what stays, on brokers that have these configurations and records."""
     configs = {OWN.changelog: {"max.compaction.lag.ms": str(DAY_MS)}, OWN.lineage: KEPT, OWN.audit: KEPT} | (config or {})
     described = {topic: Described("id", 1, of) for topic, of in configs.items()}
     monkeypatch.setattr(topics, "describe", lambda _admin, wanted: {topic: described[topic] for topic in wanted})

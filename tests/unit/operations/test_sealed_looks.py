@@ -80,7 +80,7 @@ def evidence(codec: EnvelopeCodec, *, held: bool, blocked: str | None = None) ->
 
 
 def explain_sealed(codec: EnvelopeCodec, *, held: bool) -> str:
-    """What `retry explain` says of where it is, ten seconds after it was due."""
+    """Explain where a sealed letter is, ten seconds after it was due."""
     return " ".join(explain_evidence(evidence(codec, held=held), None, None, NOW_MS + 10_000).sentences["now"])
 
 
@@ -123,7 +123,7 @@ def test_whoever_erases_without_all_keys_is_told_that_there_may_be_more(monkeypa
 
 @pytest.fixture
 def shards(monkeypatch: pytest.MonkeyPatch) -> list[MemoryTable]:
-    """What lies in the changelog for commands that read it."""
+    """The tables that commands fold from the changelog."""
     tables: list[MemoryTable] = []
     monkeypatch.setattr(waiting_entries, "load_shard_tables", lambda _: enumerate(tables))
     return tables

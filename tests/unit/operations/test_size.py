@@ -32,7 +32,7 @@ def tables(page: str) -> Iterator[tuple[list[str], list[str]]]:
 
 
 def read_shown_figure(figure: Figure) -> list[float]:
-    """What the page has where a figure says that it stands."""
+    """Read what the page has where a figure says that it stands."""
     return [
         float(re.match(r"[\d.]+", cells[heads.index(figure.column)].replace(",", ""))[0])  # type: ignore[index]
         for heads, cells in tables(figure.page)

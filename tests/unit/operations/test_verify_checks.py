@@ -67,12 +67,12 @@ def delete(at: int, key: int = 1, target: int = RETRY, in_scope: bool = True, of
 
 
 def elsewhere(row: EntryRow) -> EntryRow:
-    """The same in another shard."""
+    """Return the same row in another shard."""
     return row._replace(at_partition=1)
 
 
 def elsewhere_if_entry(row: Row) -> Row:
-    """The same, an entry in another shard."""
+    """Return the same row, an entry in another shard."""
     return elsewhere(row) if isinstance(row, EntryRow) else row
 
 
@@ -269,7 +269,7 @@ def test_what_is_deleted_behind_the_tables_offset_may_be_gone_already(stored: di
 
 
 class Step(NamedTuple):
-    """What a service without mistakes does with one letter: how often it is moved, and whether it delivers it in the end."""
+    """One step of a service without mistakes: how often a letter is moved, and whether it is delivered in the end."""
 
     moves: int
     delivered: bool
@@ -315,7 +315,7 @@ def without(rows: list[Row], victim: Row) -> list[Row]:
 
 
 def wrong_by_counting(rows: list[Row]) -> set[str]:
-    """The same in another way: by how many records of each kind a letter has."""
+    """Find the faults in another way: by how many records of each kind a letter has."""
     kinds: dict[int, Counter[int]] = {}
     for each in rows:
         kinds.setdefault(each.offset, Counter())[each.kind] += 1

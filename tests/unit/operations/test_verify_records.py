@@ -44,7 +44,7 @@ def count_unreadable(topic: str) -> int:
 
 
 class Message:
-    """A consumed record."""
+    """A consumed record with what is asked of it."""
 
     def __init__(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Mapping[str, bytes] | None = None,

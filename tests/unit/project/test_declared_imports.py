@@ -38,7 +38,7 @@ def list_declared() -> set[str]:
 
 
 def list_required(distribution: str) -> set[str]:
-    """What a distribution always brings."""
+    """List what a distribution always brings."""
     return {normalise(re.split(r"[\s<>=!~;\[(]", line)[0]) for line in requires(distribution) or () if "extra ==" not in line}
 
 

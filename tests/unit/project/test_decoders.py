@@ -39,7 +39,7 @@ assert read == [state] * 8, read
 
 
 def late(tree: ast.Module) -> Iterator[str]:
-    """What is read by a class that may never have been read before."""
+    """Yield what is read by a class that may never have been read before."""
     functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     for node in [inner for outer in ast.walk(tree) if isinstance(outer, functions) for inner in ast.walk(outer)]:
         if not isinstance(node, ast.Call):

@@ -49,7 +49,7 @@ def envelope(version: object) -> bytes:
 
 @pytest.fixture(params=WRITTEN)
 def written_records(request: pytest.FixtureRequest) -> dict[str, bytes]:
-    """What a release wrote, or what is written now, by name."""
+    """The records that a release wrote, or that are written now, by name."""
     return {name: bytes.fromhex(text) for name, text in WRITTEN[request.param].items()}
 
 

@@ -28,7 +28,7 @@ def places(fits: type[ast.AST] | tuple[type[ast.AST], ...], *, outside: str, whe
 
 
 def names(node: ast.AST) -> Iterator[str]:
-    """What an import names, with where it is from."""
+    """Yield what an import names, with where it is from."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):

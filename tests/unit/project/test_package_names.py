@@ -28,7 +28,7 @@ def find_installed() -> Distribution:
 
 
 def roots(found: Distribution) -> set[Path]:
-    """Where the distribution's packages lie: among its files, or in the checkout that it is an editable install of."""
+    """List where the distribution's packages lie: among its files, or in the checkout that it is an editable install of."""
     direct = json.loads(found.read_text("direct_url.json") or "{}")
     url = urlparse(direct.get("url", ""))
     checkout = {Path(unquote(url.path)).resolve()} if url.scheme == "file" else set()

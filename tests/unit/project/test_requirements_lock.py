@@ -83,11 +83,11 @@ def test_what_the_demo_has_besides_is_what_tests_have() -> None:
 
 
 def hashes(lock: str) -> dict[str, tuple[str, ...]]:
-    """By package of a lock its version and the hashes of its files."""
+    """Read of each package of a lock its version and the hashes of its files."""
     found = _PIN.finditer((ROOT / lock).read_text())
     return {pin["name"]: (pin[0].split()[0], *re.findall(r"sha256:\w+", pin[0])) for pin in found}
 
 
 def names(requirements: list[str]) -> set[str]:
-    """Of packages, as a lock writes them."""
+    """Read the names of packages, as a lock writes them."""
     return {canonicalize_name(Requirement(each).name) for each in requirements}

@@ -19,7 +19,7 @@ TREES = {name: ast.parse(file.read_text()) for name, file in FILES.items()}
 
 
 def expression(target: str) -> Expression:
-    """What a make target selects by marks."""
+    """Read what a make target selects by marks."""
     recipe = (ROOT / "Makefile").read_text().partition(f"\n{target}:")[2].partition("\n\n")[0]
     return Expression.compile(re.findall(r"-m ['\"](.+?)['\"]", recipe)[0])
 

@@ -35,7 +35,7 @@ class Topic:
         self._read = len(self.records)
 
     def iterate_schedules(self) -> Iterator[Record]:
-        """What waits."""
+        """Yield the schedules that wait."""
         return filter(self.waits.is_waiting, list(self.records))
 
 
@@ -59,11 +59,9 @@ class Link:
         self.begun, self.opened = [], self.opened + 1
 
     def begin(self) -> None:
-        """Begin a transaction."""
         self.begun = []
 
     def publish(self, entries: list[Entry], _now_ms: int, _partitions: list[int]) -> None:
-        """Queue entries."""
         self.begun = entries
         self.sizes.append(sum(len(each.value or b"") for each in entries))
 

@@ -59,7 +59,7 @@ def test_0_8_the_schemas_of_the_package_are_those_of_the_seed():
 
 
 def test_0_12_the_schemas_of_the_package_are_what_reads_and_writes():
-    """Where the seed generated classes when it was built, the files themselves count: a value of theirs stays what it is."""
+    """Read the files of the package, where the seed generated classes when it was built: a value of theirs stays what it is."""
     assert json.loads(formats.schema_text("frequency-timeunit.avsc"))["symbols"] == list(UNITS_MS)
     for files, read_back in ((formats.KEY_SCHEMA, reader.decode_key), (formats.DEFINITION_SCHEMA, reader.definition)):
         schema = formats.package_schema(files)

@@ -101,7 +101,7 @@ def test_0_5_the_first_run_is_one_period_after_the_definition(unit):
 
 @pytest.mark.parametrize("unit", UNITS_MS)
 def test_0_10_one_door_adds_changes_finds_and_deletes_tasks_of_each_unit(unit):
-    """What the seed has a handler of each unit for: add, get, delete, and how long a period is."""
+    """Do what the seed has a handler of each unit for: add, get, delete, and how long a period is."""
     table = MemoryTable()
 
     def list_periods(message):

@@ -148,7 +148,7 @@ def test_only_with_its_key_a_fingerprint_can_be_made_again(content: bytes, other
 
 
 def in_child(step: Callable[[], bytes]) -> bytes:
-    """What a forked process comes to."""
+    """Return what a forked process comes to."""
     reads, writes = os.pipe()
     if (child := os.fork()) == 0:
         os.write(writes, step())

@@ -49,7 +49,7 @@ def fingerprint_of(group: dict[str, Any], failure: str | dict[str, str | None]) 
 
 
 def in_headers(framework: str, failure: dict[str, str | None]) -> Failure:
-    """What is read from the headers that a framework writes of this failure."""
+    """Read what is in the headers that a framework writes of this failure."""
     exception, message, trace, lines, mark = _FRAMEWORKS[framework]
     root = f"{mark}{failure['root']}" if failure["root"] else "\tat com.acme.Main.run(Main.java:4)"
     said = {exception: failure["exception"], message: failure["message"], trace: lines.format_map({**failure, "root": root})}

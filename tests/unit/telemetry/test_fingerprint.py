@@ -128,7 +128,7 @@ _LIKELY = st.lists(
 
 @given(_LIKELY, st.one_of(st.integers(0, 9), st.integers(2_000, 2_120)), st.integers())
 def test_messages_that_are_normalized_alike_have_one_fingerprint(message: str, before: int, seed: int) -> None:
-    """What is kept by folded digits or by the normalized message may be used for all that are equal in it."""
+    """Use what is kept by folded digits, or by the normalized message, for all messages that are equal in it."""
     raw, chance = b"." * before + message.encode(), random.Random(seed)
     other = bytes(chance.choice(_DIGITS) if byte in _DIGITS else byte for byte in raw)
     assert fingerprint.fold_digits(raw) == fingerprint.fold_digits(other)

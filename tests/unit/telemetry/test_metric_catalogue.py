@@ -20,7 +20,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class View:
-    """What the pages of an API ask."""
+    """The questions that pages of an API ask."""
 
     trouble = ""
 

@@ -82,7 +82,7 @@ def test_a_step_holds_everything_until_the_clock_is_right_again(hand: Hand, skew
 
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS])
 def test_a_step_that_makes_the_clock_right_is_believed(hand: Hand, skew: TrustedClock, step_ms: int) -> None:
-    """As after a machine that was suspended, whose monotonic clock stood still."""
+    """Step the clock as after a machine that was suspended, whose monotonic clock stood still."""
     hand.goes_on(5)
     hand.wall += step_ms
     hand.brokers += step_ms

@@ -19,7 +19,7 @@ GROUPS = {"shop": {"orders.retry"}, "bank": {"pay.retry", "pay.slow"}}
 
 
 class Cluster:
-    """What groups have committed, and what is written: both may fail."""
+    """The offsets that groups have committed, and what is written: both may fail."""
 
     def __init__(self) -> None:
         self.committed: dict[str, dict[Partition, int]] = {

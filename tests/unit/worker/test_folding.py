@@ -63,7 +63,7 @@ def folding(app: FakeApp, engine: FakeEngine) -> _Folding:
 
 
 def read(name: str, records: int) -> Any:
-    """What was read of one shard."""
+    """Return what was read of one shard."""
     return [(name, [None] * records)]
 
 

@@ -27,7 +27,7 @@ class FakeApp:
 
 
 class FakeEngine:
-    """Counts the looks."""
+    """An engine that counts the looks."""
 
     def __init__(self, quiet_s: float) -> None:
         self.looks, self._quiet_s, self.much_is_due, self.sent_few = 0, quiet_s, True, False

@@ -64,7 +64,7 @@ class World:
 
 
 def raising(error: type[Exception]) -> Callable[..., None]:
-    """What fails in this way, whatever it is given."""
+    """Make a function that fails in this way, whatever it is given."""
 
     def raises(*_: Any) -> None:
         raise error("as the test made it")

@@ -120,11 +120,11 @@ class World:
         return sent
 
     def read(self, topic: str) -> list[MemoryRecord]:
-        """What consumers see."""
+        """List what consumers see in a topic."""
         return self.log.read(topic)
 
     def refused(self) -> dict[str, str]:
-        """What health says."""
+        """Read which letters single topics refuse, from health."""
         return worker_status.name_refused_letters(worker_status.list_refused_letters([self.shard], self.admission, self.now_ms))
 
     def waiting(self) -> dict[bytes, bytes]:

@@ -30,7 +30,7 @@ def parked_letters(fetch: Any, topic_ids: Any, prove: Any = None, again_s: float
 
 
 class Topics:
-    """What lies where, and what was asked for."""
+    """The topics: what lies where, and what was asked for."""
 
     def __init__(self, records: Mapping[RecordLocation, Any], ids: Mapping[str, str] = IDS) -> None:
         self.records, self.ids, self.asked = records, ids, list[set[RecordLocation]]()

@@ -17,7 +17,7 @@ LIMITS = CircuitBreakerLimits(failures=2, within_ms=60_000, open_for_ms=10_000)
 
 
 class Told:
-    """What was written; and a worker's parts."""
+    """The records that were written, and a worker's parts."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1_000.0
@@ -43,7 +43,7 @@ class Told:
         return done
 
     def look(self, later_s: float = 0.0) -> list[WorkerRecord]:
-        """What is said at a look so long after the last one."""
+        """List what is said at a look so long after the last one."""
         self.now_s += later_s
         self.written.clear()
         self.status.publish_status()
