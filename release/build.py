@@ -35,7 +35,7 @@ class ReleaseRefused(Exception):
 
 
 def main() -> None:
-    """What `make release` runs."""
+    """Build a release, as `make release` asks."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--tag", required=True)
     parser.add_argument("--to", type=Path, required=True, help="a folder, whose files of this release are replaced")

@@ -27,7 +27,7 @@ class Pin(NamedTuple):
 
 
 def command(cyclonedx: Path) -> list[str | Path]:
-    """What lists the packages; to be run in the tree."""
+    """Return the command that lists the packages; to be run in the tree."""
     return [
         cyclonedx.resolve(), "requirements", "--pyproject", "pyproject.toml", "--mc-type", "application", "--spec-version", "1.6",
         "--output-reproducible", "--output-format", "JSON", "release/analytics.lock",

@@ -105,5 +105,5 @@ def _properties(**told: str) -> list[dict[str, str]]:
 
 
 def _quoted(text: str) -> str:
-    """As a package URL writes it."""
+    """Quote a text as a package URL writes it."""
     return quote(text, safe=":")

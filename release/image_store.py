@@ -19,7 +19,7 @@ def store(to: Path) -> list[str]:
 
 @contextmanager
 def files(to: Path, name: str) -> Iterator[Path]:
-    """Where the files of an image lie while the block runs; to be read alone."""
+    """Yield the folder of the files of an image while the block runs; to be read alone."""
     buildah = ["buildah", *store(to)]
     container = run([*buildah, "from", "--pull-never", name]).strip()
     try:
@@ -29,7 +29,7 @@ def files(to: Path, name: str) -> Iterator[Path]:
 
 
 def run(command: list[str]) -> str:
-    """What a program printed.
+    """Run a program and return what it printed.
 
     Raises:
       ImagesRefused: it failed.

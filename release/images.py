@@ -60,7 +60,7 @@ class Built(NamedTuple):
 
 
 def main() -> None:
-    """What `make images` runs."""
+    """Build the images, as `make images` asks."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--to", type=Path, default=ROOT / "build" / "images", help="a folder for archives and layers")
     parser.add_argument("--architecture", action="append", choices=_EMULATED, help="this machine's own where none is given")
@@ -110,7 +110,7 @@ def _of(to: Path, architecture: str, targets: Sequence[str]) -> Iterator[Built]:
 
 
 def components_of(to: Path, target: str, architecture: str) -> bytes:
-    """What is in an image that was built (CycloneDX)."""
+    """List what is in an image that was built (CycloneDX)."""
     with files(to, _name(target, architecture)) as root:
         return image_components.whole(root, target, architecture, (ROOT / "retry" / "jars.lock").read_text())
 

@@ -21,7 +21,7 @@ KNOWN, UNASKED = 1, 2
 
 
 class Found(NamedTuple):
-    """What was found.
+    """The findings of all scans.
 
     Attributes:
       looked_up: how many packages were.
@@ -34,11 +34,11 @@ class Found(NamedTuple):
     unasked: list[str]
 
     def code(self) -> int:
-        """The exit code."""
+        """The exit code of the scan."""
         return KNOWN if self.known else UNASKED if self.unasked or not self.looked_up else 0
 
     def text(self) -> str:
-        """For people."""
+        """The findings as a text for people."""
         lines = [f"{self.looked_up} packages looked up, {len(self.known)} vulnerabilities known", *self.known]
         if self.unasked:
             lines.append(
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 
 
 def main() -> None:
-    """What `make check-release` runs."""
+    """Scan a release, as `make check-release` asks."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--venv", type=Path, required=True, help="has pip-audit")
     parser.add_argument("locks", nargs="+")
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def read(told: bytes) -> Found:
-    """What pip-audit says as JSON."""
+    """Read what pip-audit says as JSON."""
     packages: Sequence[Mapping[str, Any]] = orjson.loads(told)["dependencies"]
     asked = [each for each in packages if "vulns" in each]
     known = [_line(each, vulnerability) for each in asked for vulnerability in each["vulns"]]
@@ -71,7 +71,7 @@ def read(told: bytes) -> Found:
 
 
 def together(of_files: Iterable[Found]) -> Found:
-    """What was found in several files; what several of them name is told once."""
+    """Join what was found in several files; what several of them name is told once."""
     found = list(of_files)
     known = dict.fromkeys(line for each in found for line in each.known)
     unasked = dict.fromkeys(name for each in found for name in each.unasked)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-MODULES = sorted(path for package in ("backoff", "retry") for path in (ROOT / package).rglob("*.py"))
+MODULES = sorted(path for package in ("backoff", "release", "retry", "tests") for path in (ROOT / package).rglob("*.py"))
 WORDS_MIN = 4
 # Words that point to something which the reader has not seen.
 _POINTS = re.compile(r"(The same|This|It|Its|That|Those|These|As|Of|By|For|What|Whose|Where)\b", re.IGNORECASE)
