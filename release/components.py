@@ -34,7 +34,7 @@ def command(cyclonedx: Path) -> list[str | Path]:
     ]  # fmt: skip
 
 
-def whole(packages: bytes, retry_lock: str, jars_lock: str) -> bytes:
+def build_list(packages: bytes, retry_lock: str, jars_lock: str) -> bytes:
     """The list of all components, each with its scope: required, optional or excluded.
 
     Raises:
@@ -45,10 +45,10 @@ def whole(packages: bytes, retry_lock: str, jars_lock: str) -> bytes:
     for package in told["components"]:
         package["scope"] = "required" if package["name"] in needed else "optional"
     told["components"] += map(_jar, pins(jars_lock))
-    return written(told)
+    return encode_list(told)
 
 
-def written(told: dict[str, Any]) -> bytes:
+def encode_list(told: dict[str, Any]) -> bytes:
     """A list as a file has it: of the same components the same bytes."""
     return orjson.dumps(told, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"
 
@@ -58,7 +58,7 @@ def pins(jars_lock: str) -> Iterator[Pin]:
     return (Pin(*line.split()) for line in jars_lock.splitlines() if line)
 
 
-def named(file: str) -> tuple[str, str] | None:
+def parse_jar_name(file: str) -> tuple[str, str] | None:
     """Name and version of a jar, as the name of its file has them."""
     parts = _JAR.fullmatch(file)
     return (parts["name"], parts["version"]) if parts else None
@@ -76,7 +76,7 @@ def jar(reference: str, group: str, name: str, version: str, sha256: str, classi
 
 
 def _jar(pin: Pin) -> dict[str, Any]:
-    found = named(pin.file)
+    found = parse_jar_name(pin.file)
     if found is None:
         raise ValueError(f"retry/jars.lock: {pin.file} has no version")
     return jar(f"{pin.jars}/{pin.file}", pin.group, *found, pin.sha256) | {

@@ -27,19 +27,19 @@ def keep(unpacked: Path, to: Path) -> None:
         shutil.copy(file, to / FOLDER)
 
 
-def kept(to: Path, version: str) -> tuple[str, str]:
+def read_kept_lists(to: Path, version: str) -> tuple[str, str]:
     """The lists that were kept: of packages whose support ends before a version of Debian does, and of limited ones."""
     return (to / FOLDER / _ENDED.format(version)).read_text(), (to / FOLDER / _LIMITED).read_text()
 
 
-def lacking(listed: Iterable[Mapping[str, Any]], ended: str, limited: str) -> list[str]:
+def list_unsupported(listed: Iterable[Mapping[str, Any]], ended: str, limited: str) -> list[str]:
     """A line for each source package of a list of components whose support ends early or is limited."""
     sources = {each["value"] for component in listed for each in component.get("properties", ()) if each["name"] == SOURCE}
-    found = [f"{source}: support ends {when}: {why}" for (source, _, when, why) in _of(sources, ended, 4)]
-    return found + [f"{source}: support is limited: {why}" for source, why in _of(sources, limited, 2)]
+    found = [f"{source}: support ends {when}: {why}" for (source, _, when, why) in _iterate_rows(sources, ended, 4)]
+    return found + [f"{source}: support is limited: {why}" for source, why in _iterate_rows(sources, limited, 2)]
 
 
-def _of(sources: set[str], lines: str, columns: int) -> Iterator[list[str]]:
+def _iterate_rows(sources: set[str], lines: str, columns: int) -> Iterator[list[str]]:
     """Rows of a list that are about one of the sources; the first column is an expression, the last may be missing."""
     for line in lines.splitlines():
         if line.strip() and not line.startswith("#"):

@@ -24,14 +24,14 @@ _NOT_THERE = ("not-installed", "config-files")
 _POM = re.compile(r"META-INF/maven/[^/]+/[^/]+/pom\.properties")
 
 
-def whole(root: Path, target: str, architecture: str, jars_lock: str) -> bytes:
+def build_list(root: Path, target: str, architecture: str, jars_lock: str) -> bytes:
     """The list of an image whose files lie below `root`."""
     told = dict(re.findall(r'^(\w+)="?([^"\n]*)', (root / "usr/lib/os-release").read_text(), re.MULTILINE))
     system = {"type": "operating-system", "bom-ref": told["ID"], "name": told["ID"], "version": told["VERSION_ID"]}
     packages = {each["name"]: each for each in python(root)}
     status = (root / "var/lib/dpkg/status").read_text()
     listed = [*debian(status, told["ID"], told["VERSION_CODENAME"]), *packages.values(), *jars(root, jars_lock)]
-    return components.written({
+    return components.encode_list({
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
         "metadata": {"component": {
@@ -50,7 +50,7 @@ def debian(status: str, vendor: str, release: str) -> Iterator[dict[str, Any]]:
             continue
         name, version, architecture = told["Package"], told["Version"], told["Architecture"]
         source, _, source_version = told.get("Source", name).rstrip(")").partition(" (")
-        url = f"pkg:deb/{vendor}/{_quoted(name)}@{_quoted(version)}?arch={architecture}&distro={release}"
+        url = f"pkg:deb/{vendor}/{_quote(name)}@{_quote(version)}?arch={architecture}&distro={release}"
         more = _properties(architecture=architecture, source=source, source_version=source_version or version)
         yield {"type": "library", "bom-ref": url, "name": name, "version": version, "purl": url, "properties": more}
 
@@ -59,7 +59,7 @@ def python(root: Path) -> Iterator[dict[str, Any]]:
     """The packages of the virtual environment; the service's own is not known to an index."""
     for each in distributions(path=[str(folder) for folder in root.glob("venv/lib/python3*/site-packages")]):
         name = re.sub(r"[-_.]+", "-", each.metadata["Name"]).lower()
-        url = f"pkg:pypi/{name}@{_quoted(each.version)}"
+        url = f"pkg:pypi/{name}@{_quote(each.version)}"
         told = {"bom-ref": url, "name": name, "version": each.version}
         yield told | ({"type": "application"} if name == OWN else {"type": "library", "purl": url})
 
@@ -76,10 +76,10 @@ def jars(root: Path, jars_lock: str) -> Iterator[dict[str, Any]]:
 def _jar(file: Path, inside: str, pinned: Mapping[str, components.Pin]) -> dict[str, Any]:
     with file.open("rb") as opened:
         sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
-    name, version = components.named(file.name) or (file.stem, "")
+    name, version = components.parse_jar_name(file.name) or (file.stem, "")
     if sha256 in pinned:
         told = components.jar(inside, pinned[sha256].group, name, version, sha256)
-    elif coordinates := _said(file):
+    elif coordinates := _read_maven_names(file):
         group, name, version, classifier = coordinates
         told = components.jar(inside, group, name, version, sha256, classifier)
     else:
@@ -87,7 +87,7 @@ def _jar(file: Path, inside: str, pinned: Mapping[str, components.Pin]) -> dict[
     return told | {"evidence": {"occurrences": [{"location": inside}]}}
 
 
-def _said(file: Path) -> tuple[str, str, str, str] | None:
+def _read_maven_names(file: Path) -> tuple[str, str, str, str] | None:
     """Group, name, version and classifier of a jar that Maven built; None where it says nothing, or only what it was made of."""
     with zipfile.ZipFile(file) as archive:
         poms = [archive.read(name).decode() for name in archive.namelist() if _POM.fullmatch(name)]
@@ -104,6 +104,6 @@ def _properties(**told: str) -> list[dict[str, str]]:
     return [{"name": f"retry:{name.replace('_', '-')}", "value": value} for name, value in sorted(told.items())]
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Quote a text as a package URL writes it."""
     return quote(text, safe=":")

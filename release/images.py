@@ -88,10 +88,10 @@ def build(to: Path, architectures: Sequence[str], targets: Sequence[str]) -> lis
     if lacking := [program for program in PROGRAMS if shutil.which(program) is None]:
         raise ImagesRefused(f"no {', '.join(lacking)}: apt-get install arch-test buildah mmdebstrap qemu-user-static runc")
     to.mkdir(parents=True, exist_ok=True)
-    return [each for architecture in architectures for each in _of(to, architecture, targets)]
+    return [each for architecture in architectures for each in _build_targets(to, architecture, targets)]
 
 
-def _of(to: Path, architecture: str, targets: Sequence[str]) -> Iterator[Built]:
+def _build_targets(to: Path, architecture: str, targets: Sequence[str]) -> Iterator[Built]:
     if architecture != _own():
         _emulate(_EMULATED[architecture])
     base, builder = _roots(to, architecture)
@@ -105,14 +105,14 @@ def _of(to: Path, architecture: str, targets: Sequence[str]) -> Iterator[Built]:
         run(["buildah", *store(to), "push", "--quiet", name, f"oci-archive:{archive}:{target}"])
         (listed,) = json.loads(run(["buildah", *store(to), "images", "--json", name]))
         components = archive.with_suffix(".cdx.json")
-        components.write_bytes(components_of(to, target, architecture))
+        components.write_bytes(list_components(to, target, architecture))
         yield Built(target, architecture, name, listed["size"], archive.stat().st_size, archive.name, components.name)
 
 
-def components_of(to: Path, target: str, architecture: str) -> bytes:
+def list_components(to: Path, target: str, architecture: str) -> bytes:
     """List what is in an image that was built (CycloneDX)."""
     with files(to, _name(target, architecture)) as root:
-        return image_components.whole(root, target, architecture, (ROOT / "retry" / "jars.lock").read_text())
+        return image_components.build_list(root, target, architecture, (ROOT / "retry" / "jars.lock").read_text())
 
 
 def _name(target: str, architecture: str) -> str:

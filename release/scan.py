@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("locks", nargs="+")
     given = parser.parse_args()
     try:
-        found = together(read(_asked(given.venv / "bin" / "pip-audit", lock)) for lock in given.locks)
+        found = join_found(read(_ask_pip_audit(given.venv / "bin" / "pip-audit", lock)) for lock in given.locks)
     except orjson.JSONDecodeError as error:
         sys.exit(f"pip-audit did not say what it found: {error}")
     print(found.text())
@@ -70,7 +70,7 @@ def read(told: bytes) -> Found:
     return Found(len(asked), known, [each["name"] for each in packages if "vulns" not in each])
 
 
-def together(of_files: Iterable[Found]) -> Found:
+def join_found(of_files: Iterable[Found]) -> Found:
     """Join what was found in several files; what several of them name is told once."""
     found = list(of_files)
     known = dict.fromkeys(line for each in found for line in each.known)
@@ -83,7 +83,7 @@ def _line(package: Mapping[str, Any], known: Mapping[str, Any]) -> str:
     return f"{package['name']} {package['version']}: {names}; mended in {mended}"
 
 
-def _asked(pip_audit: Path, lock: str) -> bytes:
+def _ask_pip_audit(pip_audit: Path, lock: str) -> bytes:
     # One file at a time: it refuses two that name a package, though they name the same version of it.
     options = ["--disable-pip", "--require-hashes", "--progress-spinner", "off", "--format", "json", "--requirement", lock]
     # Its own exit code does not tell what was found from what could not be looked up.

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from release.debian_support import kept, lacking
-from release.images import Built, components_of
+from release.debian_support import list_unsupported, read_kept_lists
+from release.images import Built, list_components
 from tests.conftest import Deploy
 from tests.support.afterwards import nothing_is_wrong
 from tests.support.component_lists import flaws
@@ -168,7 +168,7 @@ def test_the_list_beside_an_image_has_all_that_is_in_it_and_nothing_else(volume:
     for each in read_built_images():
         file = IMAGES / each.components
         assert flaws(file) == "" and (IMAGES / each.archive).exists()
-        assert components_of(IMAGES, each.target, each.architecture) == file.read_bytes(), f"{file.name} is of another image"
+        assert list_components(IMAGES, each.target, each.architecture) == file.read_bytes(), f"{file.name} is of another image"
         listed = json.loads(file.read_text())["components"]
         of_debian = [one for one in listed if one.get("purl", "").startswith("pkg:deb/debian/")]
         assert all(one["purl"].endswith("&distro=bookworm") for one in of_debian)
@@ -190,7 +190,7 @@ def assert_has(printed: subprocess.CompletedProcess[str], told: list[str], of: B
 def test_debian_mends_every_package_of_the_images_for_every_use() -> None:
     for each in read_built_images():
         system, *listed = json.loads((IMAGES / each.components).read_text())["components"]
-        assert lacking(listed, *kept(IMAGES, system["version"])) == [], each.name
+        assert list_unsupported(listed, *read_kept_lists(IMAGES, system["version"])) == [], each.name
 
 
 def test_images_say_who_they_are_and_pages_how_large() -> None:

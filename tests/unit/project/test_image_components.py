@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from release.debian_support import lacking
-from release.image_components import debian, whole
+from release.debian_support import list_unsupported
+from release.image_components import build_list, debian
 from tests.support.chart import ROOT
 
 # As a machine with Debian 12 has it.
@@ -60,7 +60,7 @@ def make_list(root: Path) -> bytes:
     put_jar(root, "venv/share/py4j/py4j0.10.9.9.jar")
     put_jar(root, "usr/lib/jvm/java-17/lib/jrt-fs.jar")
     (root / "opt/link-1.0.jar").symlink_to(root / f"{CACHE}/lz4-java-1.8.0.jar")
-    return whole(root, "analytics", "amd64", f"broker {'0' * 64} a-1.0.jar a\nspark {sha256} lz4-java-1.8.0.jar org.lz4\n")
+    return build_list(root, "analytics", "amd64", f"broker {'0' * 64} a-1.0.jar a\nspark {sha256} lz4-java-1.8.0.jar org.lz4\n")
 
 
 def test_packages_of_debian_are_those_that_are_there() -> None:
@@ -139,4 +139,4 @@ cython
 ])  # fmt: skip
 def test_what_debian_does_not_mend_is_told_by_its_source_package(source: str, said: list[str]) -> None:
     listed = debian(STATUS.replace("Source: gcc-12", f"Source: {source}"), "debian", "bookworm")
-    assert lacking([{"name": "without properties"}, *listed], ENDED, LIMITED) == said
+    assert list_unsupported([{"name": "without properties"}, *listed], ENDED, LIMITED) == said

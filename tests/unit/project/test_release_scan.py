@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from release.scan import KNOWN, UNASKED, Found, read, together
+from release.scan import KNOWN, UNASKED, Found, join_found, read
 
 # As pip-audit 2.10 prints them.
 WELL: dict[str, Any] = {"name": "click", "version": "8.1.0", "vulns": []}
@@ -39,5 +39,5 @@ def test_a_scan_says_what_it_found_and_what_it_did_not_look_up(
 
 
 def test_what_several_locks_name_is_told_once() -> None:
-    found = together([Found(2, ["a 1: CVE-1"], ["b"]), Found(1, ["a 1: CVE-1"], ["b", "c"])])
+    found = join_found([Found(2, ["a 1: CVE-1"], ["b"]), Found(1, ["a 1: CVE-1"], ["b", "c"])])
     assert found == Found(3, ["a 1: CVE-1"], ["b", "c"])
