@@ -49,6 +49,13 @@ def test_its_entries_are_there_one_by_one(table: Table) -> None:
     assert table.find_blocks([*rows, *keys_of(block_of(3, first=100))]) == [block]
 
 
+def test_one_that_leaves_and_comes_back_in_one_fold_counts_once(table: Table) -> None:
+    block = block_of(20)
+    fold(table, block)
+    fold(table, (block[0], None), block)
+    assert (table.waiting, len(everything(table))) == (20, 20)
+
+
 def test_it_is_due_as_a_whole_with_the_last_of_its_entries(table: Table) -> None:
     first, second = block_of(20), block_of(5, due_ms=NOW_MS + 1_000)
     fold(table, first, second)

@@ -191,6 +191,15 @@ def test_rows_put_again_are_there_once(table: Table, again: list[tuple[bytes, by
     assert table.next_offset == 4
 
 
+def test_what_leaves_and_comes_back_under_its_key_in_one_fold_counts_once(table: Table) -> None:
+    """An entry that is held gets another key, and its own again when it is let go; who restores a table may read all at once."""
+    put_rows(table, 100, 200)
+    table.apply_records([(key(100), None), (key(100), b"again"), (key(200), None)], 5, NOW_MS)
+    assert (table.waiting, list_due_times(table)) == (1, [100])
+    table.apply_records([(key(100), None), (key(100), b"again"), (key(100), None)], 8, NOW_MS)
+    assert (table.waiting, list_due_times(table)) == (0, [])
+
+
 def test_deletes_read_back_after_they_are_forgotten_count_once(table: Table) -> None:
     put_rows(table, 100, 200)
     batch = [found for found, _ in table.find_due(150, ALL, ALL)]

@@ -11,7 +11,7 @@ to leave, and chooses the next time at which none is.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -45,6 +45,11 @@ OF_ACTIONS = {
 class ReadableRows(NamedTuple):
     rows: list[ChangelogRow]
     unreadable: list[UnreadableRow]
+
+
+def list_repeated_keys(rows: Sequence[ChangelogRow]) -> list[bytes]:
+    """List the keys that several of these records have; `select_readable_rows` leaves the last of each."""
+    return [key for key, count in Counter(key for key, _ in rows).items() if count > 1]
 
 
 def select_readable_rows(rows: Sequence[ChangelogRow]) -> ReadableRows:

@@ -44,14 +44,23 @@ class PlainEntries:
         self._db, self._watermarks, self._unfolded = db, watermarks, unfolded
         self.may_have_early_rows = may_have_early_rows
 
-    def apply_rows(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> tuple[int, list[ChangelogRow]]:
-        """Put and delete what the changelog says; by how many more wait, and the rows that are of another kind."""
+    def apply_rows(
+        self, rows: Sequence[ChangelogRow], repeated: Collection[bytes], batch: WriteBatch
+    ) -> tuple[int, list[ChangelogRow]]:
+        """Put and delete what the changelog says; by how many more wait, and the rows that are of another kind.
+
+        What left and was put again has its last record in `rows` alone, and its key in `repeated`: it may have a row already.
+        """
         put, low, puts, lowest = batch.put, self._watermarks.low, 0, dict[bytes, bytes]()
         deleted: list[bytes] = []
         others: list[ChangelogRow] = []
+        counted = self._list_early(rows) if self._unfolded or self.may_have_early_rows else []
         if self._unfolded or self.may_have_early_rows:
-            puts = -self._count_early(rows)
             rows = [row for row in rows if row[0][0] not in (PLAIN, BLOCK) or self._unfolded.take_change(*row)]
+        if repeated:
+            again = {key for key, value in rows if value is not None and key[0] in (PLAIN, BLOCK)}.intersection(repeated)
+            counted += self._db.find_present([*again.difference(counted)])
+        puts = -sum(map(count_entries, counted))
         for key, value in rows:
             if (kind := key[0]) != PLAIN and kind != BLOCK:
                 others.append((key, value))
@@ -71,12 +80,10 @@ class PlainEntries:
         self._watermarks.note_put(lowest)
         return puts - sum(map(count_entries, deleted)), others
 
-    def _count_early(self, rows: Sequence[ChangelogRow]) -> int:
-        """How many entries are put by some records that have a row, and count, already."""
+    def _list_early(self, rows: Sequence[ChangelogRow]) -> list[bytes]:
+        """List the keys of entries that are put by some records, and that have a row, and count, already."""
         put = [key for key, value in rows if key[0] == PLAIN and value is not None]
-        if self.may_have_early_rows:
-            return len(self._db.find_present(put))
-        return sum(map(self._unfolded.is_put, put))
+        return self._db.find_present(put) if self.may_have_early_rows else [*filter(self._unfolded.is_put, put)]
 
     def delete_scanned_entries(self, keys: Sequence[bytes], deleted: Collection[bytes], batch: WriteBatch) -> int:
         """Delete what was handed out; what the fold has `deleted` before is no more counted."""

@@ -29,7 +29,7 @@ from retry.delay_queue.entry_keys import (
 )
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import interface, named_entries, ordered_entries, table_state
-from retry.delay_queue.table.changelog_records import OF_ACTIONS, UnfoldedChanges, select_readable_rows
+from retry.delay_queue.table.changelog_records import OF_ACTIONS, UnfoldedChanges, list_repeated_keys, select_readable_rows
 from retry.delay_queue.table.entry_writers import NamedEntries, OrderedEntries, PlainEntries, group_keys_by_kind
 from retry.delay_queue.table.interface import CONTROL, ChangelogRow, DueEstimate, Identity, UnreadableRow, estimate_due
 from retry.delay_queue.table.rocksdb import Database, Memory, WriteBatch, destroy_database, new_batch
@@ -121,8 +121,9 @@ class RocksTable:
 
     def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, current_at_ms: int) -> Sequence[UnreadableRow]:
         batch, (records, unreadable) = new_batch(), select_readable_rows(rows)
+        repeated = list_repeated_keys(rows) if len(records) < len(rows) else ()
         with self._lock:
-            change, others = self._plain.apply_rows(records, batch)
+            change, others = self._plain.apply_rows(records, repeated, batch)
             if others:
                 self._fold_controls([row for row in others if row[0][:1] == CONTROL], batch)
                 _fold_rows(slices := [row for row in others if row[0][:1] in OF_ACTIONS], batch)
