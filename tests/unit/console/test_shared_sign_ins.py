@@ -92,7 +92,13 @@ def test_who_signs_out_is_signed_out_where_that_was_and_has_no_cookie_for_others
     assert browser.get("/").status_code == 303
 
 
-@pytest.mark.parametrize("change", [lambda text: text[:-2] + "AA", lambda text: text[:20], lambda _: "a.b.c.d.e", lambda _: "é"])
+def change_seal(text: str) -> str:
+    """Change a character in the last part of a sealed text, all of whose bits count, to another one."""
+    at = len(text) - 5
+    return text[:at] + ("B" if text[at] == "A" else "A") + text[at + 1 :]
+
+
+@pytest.mark.parametrize("change", [change_seal, lambda text: text[:20], lambda _: "a.b.c.d.e", lambda _: "é"])
 def test_what_no_console_has_sealed_opens_nothing(key: Path, change: object) -> None:
     seal = CookieSeal(key)
     text = seal.seal_content("session", {"token": "x"})
