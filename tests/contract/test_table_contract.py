@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from retry.delay_queue import control_records, entry_keys
+from retry.delay_queue import control_records, entry_keys, envelopes
 from retry.delay_queue.control_records import Pause
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delay_queue.table.rocksdb_table import destroy_database
@@ -368,11 +368,11 @@ def test_3_10_a_scan_does_not_step_over_what_was_delivered(tmp_path: Path, monke
     starts: list[bytes] = []
     scan = table._db.scan
 
-    def count_and_scan(start: bytes, *rest: object) -> object:
+    def note_and_scan(start: bytes, *rest: object) -> object:
         starts.append(start)
         return scan(start, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(table._db, "scan", count_and_scan)
+    monkeypatch.setattr(table._db, "scan", note_and_scan)
     while deliver(table, 300_000, rows_max=10_000):
         pass
     assert table.waiting == 0
@@ -384,8 +384,17 @@ def test_3_10_a_scan_does_not_step_over_what_was_delivered(tmp_path: Path, monke
     table.close()
 
 
+def may_be_folded(value: bytes) -> bool:
+    """Whether no newer version has written a value, of which a fold takes in nothing; see the test of that."""
+    try:
+        envelopes.check_version(value)
+    except EntryNewer:
+        return False
+    return True
+
+
 _DUE = st.integers(0, 40)
-_VALUE = st.binary(max_size=30)
+_VALUE = st.binary(max_size=30).filter(may_be_folded)
 _LANES = [entry_keys.COMMON, lane(0), lane(1), lane(0, ordered=True), lane(1, ordered=True)]
 _ORDERS = (b"a", b"b")
 _ROW = st.tuples(st.sampled_from(_LANES), _DUE, st.integers(0, 2), st.sampled_from(_ORDERS), _VALUE | st.none())

@@ -149,11 +149,11 @@ def test_a_thousand_lanes_with_nothing_due_are_not_looked_into(tmp_path: Path, m
     looks: list[bytes] = []
     scan = table._db.scan
 
-    def count_and_scan(start: bytes, *rest: object) -> object:
+    def note_and_scan(start: bytes, *rest: object) -> object:
         looks.append(start)
         return scan(start, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(table._db, "scan", count_and_scan)
+    monkeypatch.setattr(table._db, "scan", note_and_scan)
     assert (len(table.list_lanes()), table.find_due_lanes(9_999), looks) == (1_000, [], [])
     assert table.find_due_lanes(10_001) == [lane(0), lane(1)]
     assert deliver(table, 10_001, *table.find_due_lanes(10_001)) == [10_000, 10_001]

@@ -252,11 +252,11 @@ def test_the_search_for_a_successor_does_not_step_over_those_that_went_before(
     starts: list[bytes] = []
     scan = table._db.scan
 
-    def count_and_scan(start: bytes, *rest: object) -> object:
+    def note_and_scan(start: bytes, *rest: object) -> object:
         starts.append(start)
         return scan(start, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(table._db, "scan", count_and_scan)
+    monkeypatch.setattr(table._db, "scan", note_and_scan)
     assert [deliver(table) for _ in keys] == [[key] for key in keys]
     starts = [start for start in starts if start[:1] == places[0][:1]]
     # Each begins where the one that goes would have waited: right before its successor.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -51,8 +51,8 @@ def admin(bootstrap_servers: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap_servers, "logger": QUIET})
 
 
-def consumer(bootstrap_servers: str, isolation_level: str = COMMITTED) -> Consumer:
-    """A reader outside every group."""
+def consumer(bootstrap_servers: str, isolation_level: str = COMMITTED, **more: Any) -> Consumer:
+    """A reader outside every group; `more` are properties of the client, with `_` for each dot."""
     return Consumer({
         "bootstrap.servers": bootstrap_servers,
         "group.id": f"reader-{uuid.uuid4().hex}",
@@ -62,6 +62,7 @@ def consumer(bootstrap_servers: str, isolation_level: str = COMMITTED) -> Consum
         "auto.offset.reset": "earliest",
         "fetch.wait.max.ms": 100,
         "logger": QUIET,
+        **{name.replace("_", "."): value for name, value in more.items()},
     })
 
 
@@ -79,10 +80,13 @@ def partitions(bootstrap_servers: str, topics: Iterable[str]) -> list[TopicParti
     return [TopicPartition(topic, n, OFFSET_BEGINNING) for topic in wanted for n in found[topic].partitions]
 
 
-def read(bootstrap_servers: str, topics: Iterable[str], isolation_level: str, timeout_s: float = 120.0) -> list[Record]:
+def read(
+    bootstrap_servers: str, topics: Iterable[str], isolation_level: str, timeout_s: float = 120.0, **more: Any
+) -> list[Record]:
     """Every record of some topics.
 
-    Read is up to the end that counts undecided records, so a transaction that stays open makes this fail and not pass.
+    Read is up to the end that counts undecided records, so a transaction that stays open makes this fail and not pass. `more` is
+    as for `consumer`.
     """
     wanted = partitions(bootstrap_servers, topics)
     # Kept until the answer is there: a client that nobody holds is closed.
@@ -90,7 +94,7 @@ def read(bootstrap_servers: str, topics: Iterable[str], isolation_level: str, ti
     ends = _ends(client, wanted)
     open_ends = {place for place, end in ends.items() if end}
     found: list[Record] = []
-    reader = consumer(bootstrap_servers, isolation_level)
+    reader = consumer(bootstrap_servers, isolation_level, **more)
     try:
         reader.assign(wanted)
         deadline = Deadline(timeout_s)

@@ -47,9 +47,9 @@ class ReadableRows(NamedTuple):
     unreadable: list[UnreadableRow]
 
 
-def list_repeated_keys(rows: Sequence[ChangelogRow]) -> list[bytes]:
+def list_repeated_keys(rows: Sequence[ChangelogRow]) -> set[bytes]:
     """List the keys that several of these records have; `select_readable_rows` leaves the last of each."""
-    return [key for key, count in Counter(key for key, _ in rows).items() if count > 1]
+    return {key for key, count in Counter(key for key, _ in rows).items() if count > 1}
 
 
 def select_readable_rows(rows: Sequence[ChangelogRow]) -> ReadableRows:

@@ -54,11 +54,12 @@ class PlainEntries:
         put, low, puts, lowest = batch.put, self._watermarks.low, 0, dict[bytes, bytes]()
         deleted: list[bytes] = []
         others: list[ChangelogRow] = []
-        counted = self._list_early(rows) if self._unfolded or self.may_have_early_rows else []
+        counted: list[bytes] = []
         if self._unfolded or self.may_have_early_rows:
+            counted = self._list_early(rows)
             rows = [row for row in rows if row[0][0] not in (PLAIN, BLOCK) or self._unfolded.take_change(*row)]
         if repeated:
-            again = {key for key, value in rows if value is not None and key[0] in (PLAIN, BLOCK)}.intersection(repeated)
+            again = {key for key, value in rows if key in repeated and value is not None and key[0] in (PLAIN, BLOCK)}
             counted += self._db.find_present([*again.difference(counted)])
         puts = -sum(map(count_entries, counted))
         for key, value in rows:
