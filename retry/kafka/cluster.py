@@ -19,6 +19,7 @@ from retry.kafka.reading_loop import KafkaPartitionReader
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.subscription import Subscription, UnassignedPartitions
 from retry.kafka.topic_ids import ChangelogIdentity, TopicIds
+from retry.kafka.transactional_ids import RememberedIds
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
 
@@ -26,15 +27,19 @@ from retry.settings import Settings
 class KafkaCluster:
     """The topics and consumer groups of real brokers, as `retry.kafka.interface.Log` wants them."""
 
-    def __init__(self, settings: Settings, admin: AdminClient, instance: str, changelog: ChangelogIdentity) -> None:
+    def __init__(
+        self, settings: Settings, admin: AdminClient, instance: str, changelog: ChangelogIdentity, ids: RememberedIds
+    ) -> None:
         self._settings, self._admin, self._instance, self._changelog = settings, admin, instance, changelog
+        self._ids = ids
 
     def make_producer(self, name: str, *, compressing: bool = False) -> KafkaTransactionalProducer:
         # Intake writes to the service's own topics alone.
         config = client_config.build_producer_config(
             self._settings, f"{self._settings.app_id}-{name}", "lz4" if name.startswith("intake-") else "none"
         )
-        return KafkaTransactionalProducer(client_config.add_gzip(config) if compressing else config)
+        ids = self._ids.find_ids(config["transactional.id"])
+        return KafkaTransactionalProducer(client_config.add_gzip(config) if compressing else config, ids)
 
     def make_reader(self) -> KafkaPartitionReader:
         return KafkaPartitionReader(client_config.build_reader_config(self._settings))

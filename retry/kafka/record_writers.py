@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
 
 _WAIT_MS, _BYTES_MAX, _ASK_S, _READ_COMMITTED = 1_000, 1 << 20, 20.0, 1
-_FOUND_MAX = 100
+_FOUND_MAX, _FETCHES_MAX = 100, 10
 # What a strange broker, a connection that breaks, or a login of a kind that aiokafka does not know come to.
 _FAULTS = (KafkaError, OSError, ValueError, TypeError, KeyError, NotImplementedError, TimeoutError)
 
@@ -95,17 +95,21 @@ class RecordWriters:
         try:
             await client.bootstrap()
             await client.set_topics([partition.topic])
-            wanted = [(partition.topic, [(partition.partition, offset, _BYTES_MAX)])]
             leader = client.cluster.leader_for_partition(partition)
-            request = FetchRequest(_WAIT_MS, 1, _BYTES_MAX, _READ_COMMITTED, wanted)
-            about = (await client.send(leader, request)).topics[0][1][0]
-            content = about[-1]
-            batch = _find_batch(content, offset)
+
+            async def fetch_partition(offset: int) -> tuple[Any, ...]:
+                wanted = [(partition.topic, [(partition.partition, offset, _BYTES_MAX)])]
+                request = FetchRequest(_WAIT_MS, 1, _BYTES_MAX, _READ_COMMITTED, wanted)
+                answer: tuple[Any, ...] = (await client.send(leader, request)).topics[0][1][0]
+                return answer
+
+            about = await fetch_partition(offset)
+            batch = _find_batch(about[-1], offset)
             if batch is None:
                 return None
             name = await _find_name(client, batch.producer_id) if batch.producer_id >= 0 else ""
             writer = Writer(name, batch.producer_id, batch.producer_epoch, batch.base_offset)
-            if batch.is_transactional and _is_undone(content, batch):
+            if batch.is_transactional and await _is_undone(fetch_partition, batch):
                 return writer._replace(was_undone=True, is_listed=_is_listed(about, batch), leader=leader)
             return writer
         finally:
@@ -138,11 +142,18 @@ def _find_batch(content: bytes, offset: int) -> Any:
     return next((batch for batch in _list_batches(content) if batch.base_offset <= offset < batch.next_offset), None)
 
 
-def _is_undone(content: bytes, batch: Any) -> bool:
-    """Whether the next mark of a batch's producer, among the batches that a broker sent, undoes what came before it."""
-    later = (each for each in _list_batches(content) if each.base_offset >= batch.next_offset)
-    mark = next((each for each in later if each.is_control_batch and each.producer_id == batch.producer_id), None)
-    return mark is not None and ControlRecord.parse(next(iter(mark)).key) == ABORT_MARKER
+async def _is_undone(fetch_partition: Callable[[int], Awaitable[tuple[Any, ...]]], batch: Any) -> bool:
+    """Whether the next mark of a batch's producer undoes what came before it; False where it is not in the next ten fetches."""
+    # The mark may lie in the next file of the log, where no fetch goes that begins in this one.
+    offset = batch.next_offset
+    for _ in range(_FETCHES_MAX):
+        batches = list(_list_batches((await fetch_partition(offset))[-1]))
+        if mark := next((each for each in batches if each.is_control_batch and each.producer_id == batch.producer_id), None):
+            return bool(ControlRecord.parse(next(iter(mark)).key) == ABORT_MARKER)
+        if not batches:
+            break
+        offset = batches[-1].next_offset
+    return False
 
 
 def _is_listed(about: tuple[Any, ...], batch: Any) -> bool:

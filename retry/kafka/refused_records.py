@@ -29,10 +29,6 @@ NO_RECORD_AT_FAULT = (
     KafkaError._STATE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID,
     KafkaError.INVALID_PRODUCER_ID_MAPPING, *_FENCED,
 )  # fmt: skip
-# A transaction that fails for one of these was not refused a record: its consumer is no member of its group any more.
-OF_MEMBERS = (
-    KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID, KafkaError.REBALANCE_IN_PROGRESS,
-)  # fmt: skip
 
 
 def translate_error(error: KafkaException) -> TransactionFailed:
@@ -179,20 +175,17 @@ _ARRIVE_S = 8.0
 
 
 class Rehearsal:
-    """Transactions of one producer that never commit; `was_refused` says whether the last attempt was.
+    """Transactions of one producer that never commit.
 
     The anchor is a record that is surely taken, or None. Where the coordinator has taken nothing before it refuses, it finds no
     transaction to be undone, and the client gives up for good (librdkafka 2.16).
     """
-
-    was_refused = False
 
     def __init__(self, producer: KafkaTransactionalProducer, limits: BatchSizeLimits, now_ms: int, anchor: Anchor | None) -> None:
         self._producer, self._limits, self._now_ms, self._anchor = producer, limits, now_ms, anchor
 
     def attempt(self, records: list[RehearsedRecord], deadline: Deadline) -> RehearsalResult:
         """Try records in a transaction that never commits; return which is refused first: then the rest is not sent."""
-        # The transaction before it was undone.
         answers, self._client = _Answers(), self._producer.renew_client()
         self._producer.begin()
         if self._anchor is not None:
@@ -206,7 +199,6 @@ class Rehearsal:
         reason = self._producer.find_failure() if failed and not answers.refused else None
         transaction_error = None if reason is None or reason.code() in NO_RECORD_AT_FAULT else reason
         self._producer.abort()
-        self.was_refused = failed
         return RehearsalResult(not failed, answers.list_named(), transaction_error, answers.list_suspects())
 
     def _publish(self, records: list[RehearsedRecord], answers: _Answers) -> bool:

@@ -2,7 +2,11 @@
 
 librdkafka speaks the first version of the transaction protocol, in which a delayed end of one transaction can hit the
 next. So after a commit of unknown outcome nothing more is begun on that producer: it is closed, and a new one with the
-same `transactional.id` makes the broker decide.
+same `transactional.id` makes the broker decide. Behind a transaction that was undone it goes on under another id, see
+`retry.kafka.transactional_ids`, and so with another client: where brokers refused a record, there is a gap in the numbers of
+a client's records, for which they would refuse the next transaction. Where the answer to a record was lost, the client gives
+its number to the next record of that partition: the broker takes that one for the former, and says that it arrived
+(librdkafka 2.16). With another producer id all numbers begin anew.
 """
 
 from __future__ import annotations
@@ -23,7 +27,8 @@ from retry.kafka.authorization import Right
 from retry.kafka.client_config import Config
 from retry.kafka.closing import discard_queued, flush
 from retry.kafka.record_limits import BatchSizeLimits
-from retry.kafka.refused_records import OF_MEMBERS, Anchor, Rehearsal, RehearsedRecord, find_refusals, translate_error
+from retry.kafka.refused_records import Anchor, Rehearsal, RehearsedRecord, find_refusals, translate_error
+from retry.kafka.transactional_ids import TransactionalIds
 
 _FULL_QUEUE_S, _LOOK_EVERY_S = 0.05, 0.1
 _ARRIVE_S = 8.0
@@ -42,42 +47,63 @@ _ASKED_FIRST_S = 0.02
 
 
 class KafkaTransactionalProducer:
-    """Transactions of one `transactional.id`, one after another, by one thread at a time."""
+    """Transactions one after another, by one thread at a time; `ids` are at first that of the configuration."""
 
-    def __init__(self, config: Config) -> None:
-        self._config, self._producer = config, client_config.make_producer(config)
+    def __init__(self, config: Config, ids: TransactionalIds | None = None) -> None:
+        self._config, self._ids = config, ids or TransactionalIds(config["transactional.id"])
+        self._producer = self._make_client()
         self._batch_limits = BatchSizeLimits(compressed=client_config.compresses(config))
         self._right = Right(authorization.TRANSACTIONAL_ID, config["transactional.id"], authorization.WRITE)
-        self._queued, self._is_unclean = 0, False
+        self._queued, self._was_undone = 0, False
+
+    def _make_client(self) -> Producer:
+        return client_config.make_producer({**self._config, "transactional.id": self._ids.current})
 
     def open(self, within_s: float = _OPEN_S) -> None:
-        """Open the producer: fence earlier ones with the same id, end their open transaction; raises TransactionFailed."""
+        """Open the producer: fence earlier ones with the same id, end their open transaction; raises TransactionFailed.
+
+        Where they may have had one, go on under the next id.
+        """
+        deadline = Deadline(within_s)
+        self._open_client(deadline)
+        if self._ids.is_in_doubt:
+            self._go_on_with_next_id()
+            self._open_client(deadline)
+
+    def _open_client(self, deadline: Deadline) -> None:
         try:
-            self._insist(self._producer.init_transactions, Deadline(within_s), _ASKED_FIRST_S)
+            self._insist(self._producer.init_transactions, deadline, _ASKED_FIRST_S)
         except CommitInDoubt as failed:
             if isinstance(failed.__cause__, KafkaException) and authorization.is_denied(failed.__cause__):
                 raise TransactionFailed(str(authorization.build_right_missing(self._right))) from failed
             raise
 
     def renew_client(self, within_s: float = _OPEN_S) -> Producer:
-        """Go on with another client, where records of a transaction that was undone had not arrived; raises as `open`.
-
-        Where brokers refused a record, there is a gap in the numbers of a client's records, for which they would refuse the next
-        transaction. Where the answer to a record was lost, the client gives its number to the next record of that partition: the
-        broker takes that one for the former, and says that it arrived (librdkafka 2.16). Another client has another epoch, in
-        which all numbers begin anew.
-        """
-        self.close()
-        self._producer, self._is_unclean = client_config.make_producer(self._config), False
+        """Go on with another client, which undoes a transaction that is under way; raises as `open`."""
+        if self._was_undone:
+            self._go_on_with_next_id()
+        else:
+            self.close()
+            self._producer = self._make_client()
         self.open(within_s)
         return self._producer
 
+    def _go_on_with_next_id(self) -> None:
+        self.close()
+        self._ids.advance()
+        self._producer, self._was_undone = self._make_client(), False
+
+    def await_visible(self, within_s: float = _OPEN_S) -> None:
+        """Wait until readers see what was committed, which is soon after the answer; raises TransactionFailed."""
+        # Brokers give the id to the next producer only when the last transaction is complete everywhere.
+        self.renew_client(within_s)
+
     def begin(self, renew_within_s: float = _OPEN_S) -> None:
-        """Begin a transaction; behind one that was undone with records that had not arrived, renew the client. Raises as `open`.
-        """
+        """Begin a transaction; behind one that was undone, go on under another id. Raises as `open`."""
         self._queued = 0
-        if self._is_unclean:
+        if self._was_undone:
             self.renew_client(renew_within_s)
+        self._ids.is_in_doubt = True
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
@@ -145,10 +171,7 @@ class KafkaTransactionalProducer:
         deadline = Deadline(_REHEARSE_S)
         records = [RehearsedRecord(n, *each) for n, each in enumerate(zip(entries, partitions or _ANY, strict=False))]
         rehearsal = Rehearsal(self, self._batch_limits, now_ms, anchor)
-        refused = find_refusals(records, lambda some: rehearsal.attempt(some, deadline), self._batch_limits, deadline)
-        if rehearsal.was_refused:
-            self.renew_client()
-        return refused
+        return find_refusals(records, lambda some: rehearsal.attempt(some, deadline), self._batch_limits, deadline)
 
     def await_arrival(self, within_s: float) -> bool:
         """Wait for what is queued; whether all of it has arrived or was refused by then, or nothing more of it will arrive.
@@ -215,11 +238,12 @@ class KafkaTransactionalProducer:
           ProducerFenced: another producer has taken over this id; close this one.
         """
         self._insist(self._producer.commit_transaction, Deadline(_COMMIT_S))
+        self._ids.is_in_doubt = False
 
     def abort(self) -> None:
         """Abort the transaction that is under way; raises TransactionFailed where this producer is to be closed for another."""
-        self._note_unclean()
         self._insist(self._producer.abort_transaction, Deadline(_ABORT_S))
+        self._was_undone = True
 
     def close(self) -> None:
         """Let go of the producer without waiting for anything that is queued."""
@@ -243,18 +267,12 @@ class KafkaTransactionalProducer:
                 raise translate_error(error) from error
 
     def _abort_transaction(self, cause: KafkaException) -> None:
-        self._note_unclean()
         try:
             self._producer.abort_transaction(_ABORT_S)
         except KafkaException as error:
             raise translate_error(error) from error
+        self._was_undone = True
         raise TransactionAborted(str(cause.args[0])) from cause
-
-    def _note_unclean(self) -> None:
-        """Note whether a record of the transaction that is about to be undone was refused, or has no answer yet."""
-        failure = self.find_failure()
-        was_refused = failure is not None and failure.code() not in OF_MEMBERS
-        self._is_unclean = self._is_unclean or was_refused or len(self._producer) > 0
 
 
 def demand_arrival(producer: KafkaTransactionalProducer) -> None:
@@ -264,16 +282,6 @@ def demand_arrival(producer: KafkaTransactionalProducer) -> None:
     """
     if not producer.await_arrival(ARRIVE_WITHIN_S):
         raise TransactionSlow("records do not arrive in time")
-
-
-def await_visible(config: Config, within_s: float = _OPEN_S) -> None:
-    """Wait until readers see what was committed with a `transactional.id`, soon after the answer; raises TransactionFailed."""
-    # Brokers give the id to the next producer only when the last transaction is complete everywhere.
-    producer = KafkaTransactionalProducer(config)
-    try:
-        producer.open(within_s)
-    finally:
-        producer.close()
 
 
 def _complete_future(done: Future[None], call: Callable[[], None]) -> None:

@@ -19,6 +19,7 @@ from retry.kafka.cluster import KafkaCluster, RenewedAdmin
 from retry.kafka.interface import AdminClient, Partition
 from retry.kafka.topic_ids import ChangelogIdentity, refuse_if_emptied
 from retry.kafka.topics import Described, TopicNames
+from retry.kafka.transactional_ids import RememberedIds
 from retry.policies.registry import Registry
 from retry.process import acls, start
 from retry.process.policy_reload import PolicyFile, build_empty_refusal, is_empty
@@ -105,7 +106,8 @@ def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics, *, 
     own, cluster_id = topics.check(admin, settings.app_id), topics.read_cluster_id(admin)
     identity = ChangelogIdentity(admin, names.changelog, own[names.changelog].topic_id)
     codec = start.make_codec(settings, admin, instance)
-    log, versions = KafkaCluster(settings, admin, instance, identity), RecordVersions()
+    ids = RememberedIds(settings.data_dir / "transactional-ids.json")
+    log, versions = KafkaCluster(settings, admin, instance, identity, ids), RecordVersions()
     return Context(
         settings, policies, make_sources, metrics=metrics, renewed=renewed, instance=instance, names=names, own=own,
         cluster_id=cluster_id, identity=identity, log=log, codec=codec, versions=versions, traces=open_traces(settings),

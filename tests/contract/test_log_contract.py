@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ from retry.kafka.cluster import KafkaCluster
 from retry.kafka.interface import CommittedOffset, GroupMember, Log, OffsetBounds, StartingPoint, TopicPartition
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.topic_ids import ChangelogIdentity
+from retry.kafka.transactional_ids import RememberedIds
 from retry.settings import Settings
 from retry.testing.kafka import MemoryCluster, MemoryLog
 from retry.testing.memory_table import MemoryTable
@@ -72,7 +74,7 @@ class Place:
 
 
 @pytest.fixture(params=["memory", "broker"])
-def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
     run = uuid.uuid4().hex[:8]
     if request.param == "memory":
         log = MemoryLog()
@@ -88,7 +90,8 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         create_all(admin, [NewTopic(run, PARTITIONS, 1, config={"retention.ms": "-1"})])
         await_that("the topic is known", lambda: len(topics.describe(admin, [run])) == 1)
         same = ChangelogIdentity(admin, run, topics.describe(admin, [run])[run].topic_id)
-        made = Place(run, lambda instance: KafkaCluster(settings, admin, f"{run}-{instance}", same))
+        ids = RememberedIds(tmp_path / "ids.json")
+        made = Place(run, lambda instance: KafkaCluster(settings, admin, f"{run}-{instance}", same, ids))
     yield made
     made.close()
 

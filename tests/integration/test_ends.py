@@ -10,6 +10,7 @@ from retry.kafka.cluster import KafkaCluster
 from retry.kafka.interface import StartingPoint
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.topic_ids import ChangelogIdentity
+from retry.kafka.transactional_ids import RememberedIds
 from retry.settings import Settings
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment
@@ -38,7 +39,8 @@ def _write(producer: Producer, place: tuple[str, int], records: int, *, commit: 
 def open_cluster(settings: Settings, deployment: Deployment) -> KafkaCluster:
     admin, changelog = client_config.connect_admin(settings), deployment.names.changelog
     topic_id = topics.describe(admin, [changelog])[changelog].topic_id
-    return KafkaCluster(settings, admin, "a-worker", ChangelogIdentity(admin, changelog, topic_id))
+    identity, ids = ChangelogIdentity(admin, changelog, topic_id), RememberedIds(settings.data_dir / "ids.json")
+    return KafkaCluster(settings, admin, "a-worker", identity, ids)
 
 
 def test_readers_come_to_the_end_that_brokers_tell(deploy: Deploy, producer: Producer) -> None:

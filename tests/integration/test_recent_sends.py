@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from threading import Event, Thread
 
 import pytest
@@ -17,6 +18,7 @@ from retry.kafka import topics
 from retry.kafka.cluster import KafkaCluster
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.topic_ids import ChangelogIdentity
+from retry.kafka.transactional_ids import RememberedIds
 from retry.settings import Settings
 from tests.support.process import await_that
 from tests.support.topics import create_all
@@ -26,16 +28,15 @@ PARTITIONS, SENDS = 2, 20
 LOOK_S = 10.0
 
 
-def test_each_send_is_known_after_one_look(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_send_is_known_after_one_look(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(lineage_follower, "_NOW_S", LOOK_S)
     topic, positions = f"t{uuid.uuid4().hex[:8]}", f"t{uuid.uuid4().hex[:8]}"
     settings = Settings(bootstrap_servers=broker.bootstrap_servers, app_id=topic)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     create_all(admin, [NewTopic(topic, PARTITIONS, 1), NewTopic(positions, 1, 1)])
     await_that("the topics are known", lambda: len(topics.describe(admin, [topic, positions])) == 2)
-    brokers = KafkaCluster(
-        settings, admin, topic, ChangelogIdentity(admin, topic, topics.describe(admin, [topic])[topic].topic_id)
-    )
+    identity = ChangelogIdentity(admin, topic, topics.describe(admin, [topic])[topic].topic_id)
+    brokers = KafkaCluster(settings, admin, topic, identity, RememberedIds(tmp_path / "ids.json"))
     kept, ended = ReadPositions(brokers, positions), Event()
     recent = LineageFollower(brokers, topic, PARTITIONS, RecentLineages(1_000), kept)
 

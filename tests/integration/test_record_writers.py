@@ -68,6 +68,20 @@ def test_a_record_of_a_transaction_that_was_undone_is_told_apart(broker: LocalBr
     assert [str(writer).endswith(told) for writer in found] == [True, False, True]
 
 
+def test_a_mark_in_the_next_file_of_the_log_is_found(broker: LocalBroker) -> None:
+    """A record of long ago has a file to itself: its mark is of now, and files are of a week."""
+    topic, name = (f"t{uuid.uuid4().hex[:8]}" for _ in range(2))
+    create(admin(broker.bootstrap_servers), topic, 1, {"retention.ms": "-1"})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "logger": QUIET})
+    producer.init_transactions(PATIENT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"of 1970", timestamp=1)
+    producer.flush(PATIENT_S)
+    producer.abort_transaction(PATIENT_S)
+    writer = RecordWriters({"bootstrap.servers": broker.bootstrap_servers}).find(topic, 0, 0)
+    assert writer is not None and writer.was_undone and writer.is_listed
+
+
 def test_who_wrote_without_transactions_is_said(broker: LocalBroker) -> None:
     topic = f"t{uuid.uuid4().hex[:8]}"
     create(admin(broker.bootstrap_servers), topic, 1)

@@ -32,7 +32,7 @@ from retry.kafka.record_limits import RefusedFor, find_cause
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.subscription import Subscription, UnassignedPartitions
 from retry.kafka.topic_ids import TopicIds
-from retry.kafka.transactional_producer import ARRIVE_WITHIN_S, KafkaTransactionalProducer, await_visible, demand_arrival
+from retry.kafka.transactional_producer import ARRIVE_WITHIN_S, KafkaTransactionalProducer, demand_arrival
 from retry.operations.cluster import Cluster
 from retry.operations.migrate.plan import Conversion, UnreadRecords, list_group_members
 from retry.record import stamp_ms
@@ -110,7 +110,7 @@ class Move:
                 self._read(member, producer)
             finally:
                 member.close()
-            await_visible(config, _OPEN_S)
+            producer.await_visible(_OPEN_S)
         finally:
             producer.close()
 

@@ -20,7 +20,7 @@ from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import AdminClient
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.transaction_pace import TransactionPace
-from retry.kafka.transactional_producer import KafkaTransactionalProducer, await_visible, demand_arrival
+from retry.kafka.transactional_producer import KafkaTransactionalProducer, demand_arrival
 from retry.record import RecordLocation, count_bytes, read_headers, stamp_ms
 from retry.scheduling.messages import schedule_request as names
 from retry.scheduling.messages.schedule_request import Invalid, Put, RefusedBecause, Rules, read_request
@@ -233,7 +233,7 @@ class _ScheduleMove:
                 for batch in _batch_by_size(self._source.iterate_schedules(), self._pace):
                     self._move_batch(producer, batch)
                     is_left = True
-            await_visible(self._config, _OPEN_S)
+            producer.await_visible(_OPEN_S)
         finally:
             producer.close()
 

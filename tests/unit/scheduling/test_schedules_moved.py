@@ -82,6 +82,9 @@ class Link:
             self._clock.now_s += LIVES_S
             raise CommitInDoubt("no answer")
 
+    def await_visible(self, within_s: float) -> None:
+        """All that was committed is visible at once."""
+
     def close(self) -> None:
         """Nothing is to be let go of."""
 
@@ -94,7 +97,6 @@ def move_linked(stepped_clock: Simulated, monkeypatch: pytest.MonkeyPatch) -> An
         source, target = Topic("schedules", [b"x" * size for size in sizes]), Topic("moved")
         link = Link(stepped_clock, source, target, bytes_per_s, forgets)
         monkeypatch.setattr(migrate, "KafkaTransactionalProducer", link)
-        monkeypatch.setattr(migrate, "await_visible", lambda *_: None)
         moved = move_schedules(Settings(), source, target)  # type: ignore[arg-type]
         assert not any(map(source.waits.is_waiting, source.records))
         return moved, link, Counter(each.key() or b"" for each in target.records)
