@@ -22,6 +22,7 @@ from retry.record import RecordLocation
 _CONSUMER, _AT_ONCE = 1, 1_000
 # The library waits for as many records as it is asked for, though an end or an error lies ready.
 _WITHIN_S, _WAIT_MS = 10.0, 10
+_METADATA_MS = 1_000
 _CONFIG_OK, _NO_HEADERS = 0, KafkaError._NOENT
 # Of the reader's own: the other client on the same brokers already says what there is to say, and one fetch follows another.
 _DEMANDED = {
@@ -50,6 +51,8 @@ _FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
     "topic_partition_list_set_offset": (c_int, c_void_p, c_char_p, c_int32, c_int64),
     "topic_partition_list_destroy": (None, c_void_p),
     "assign": (c_int, c_void_p, c_void_p),
+    "metadata": (c_int, c_void_p, c_int, c_void_p, POINTER(c_void_p), c_int),
+    "metadata_destroy": (None, c_void_p),
     "consume_batch_queue": (c_size_t, c_void_p, c_int, POINTER(_RECORD), c_size_t),
     "topic_name": (c_char_p, c_void_p),
     "message_headers": (c_int, _RECORD, POINTER(c_void_p)),
@@ -125,6 +128,7 @@ class _Client:
         self._call["poll_set_consumer"](self._consumer)
         self._queue = self._call["queue_get_consumer"](self._consumer)
         self._records = (_RECORD * _AT_ONCE)()
+        self._topics = set[str]()
 
     def _make_client(self, config: Config) -> Any:
         conf, reason = self._call["conf_new"](), ctypes.create_string_buffer(512)
@@ -177,6 +181,17 @@ class _Client:
             self._call["topic_partition_list_set_offset"](partitions, topic.encode(), partition, offset)
         self._call["assign"](self._consumer, partitions)
         self._call["topic_partition_list_destroy"](partitions)
+        self._find_leaders({topic for topic, _ in starts})
+
+    def _find_leaders(self, topics: set[str]) -> None:
+        """Have the client learn who leads the topics that it is assigned first now: by itself it asks after up to a second."""
+        if topics <= self._topics:
+            return
+        found = c_void_p()
+        # Of all topics that it knows by name, in one request. Where nobody answers, reading ends with its deadline.
+        if self._call["metadata"](self._consumer, 0, None, byref(found), _METADATA_MS) == 0:
+            self._topics |= topics
+            self._call["metadata_destroy"](found)
 
     def close(self) -> None:
         self._call["queue_destroy"](self._queue)

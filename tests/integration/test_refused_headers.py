@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
+from retry.clock import Deadline
 from retry.delay_queue.envelopes import HEADERS_MAX
 from retry.kafka import refused_headers
 from retry.kafka.client_config import build_reader_config
@@ -22,6 +23,8 @@ from tests.support.topics import create_all
 
 COUNTS = (0, 1, HEADERS_MAX - 10, HEADERS_MAX, HEADERS_MAX + 1, 0, 150_000, 3)
 _ASK_S = 30.0
+# Each took a second.
+TOPICS = 40
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +80,29 @@ def test_records_whose_headers_the_client_refuses_are_told_from_those_without(
     with pytest.raises(SystemError):
         untold.headers()
     assert (untold.topic(), untold.key(), len(untold)) == (topic, b"k", len(messages[COUNTS.index(HEADERS_MAX + 1)]))
+
+
+def test_a_topic_that_is_looked_at_first_keeps_nobody_waiting(broker: LocalBroker, header_refusals: RefusedHeaders) -> None:
+    """The client by itself takes a second to find the leader of each topic that it is assigned later than its first."""
+    names = [f"first-{uuid.uuid4().hex[:8]}" for _ in range(TOPICS)]
+    create_all(admin(broker.bootstrap_servers), [NewTopic(name, 1, 1) for name in names])
+    producer, reader = Producer({"bootstrap.servers": broker.bootstrap_servers}), consumer(broker.bootstrap_servers)
+    for name in names:
+        producer.produce(name, b"without headers")
+    assert producer.flush(_ASK_S) == 0
+    reader.assign([TopicPartition(name, 0, 0) for name in names])
+    messages: dict[str | None, Message] = {}
+
+    def all_came() -> bool:
+        messages.update((message.topic(), message) for message in reader.consume(100, 0.1) if message.error() is None)
+        return len(messages) == TOPICS
+
+    await_that("all are read", all_came)
+    reader.close()
+    deadline = Deadline(TOPICS / 2)
+    for message in messages.values():
+        assert header_refusals.replace_unreadable([message]) == [message]
+    assert not deadline.has_passed()
 
 
 def test_pointers_to_such_records_are_told_too(broker: LocalBroker, topic: str) -> None:
