@@ -57,6 +57,10 @@ class TopicNames(NamedTuple):
     positions: str = "positions"
     notifications_group: str = "notifications"
 
+    def list_resting(self, parking: Iterable[str]) -> set[str]:
+        """List the topics where letters rest until somebody acts on them: teams' `parking` topics, and those of the service."""
+        return {self.parked, self.discarded, *parking}
+
 
 def build_topic_names(app_id: str) -> TopicNames:
     """Build the names of all topics that `app_id` prefixes."""

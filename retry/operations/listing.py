@@ -164,7 +164,7 @@ class Listing(NamedTuple):
 
     def parked_at(self, where: LetterLocation) -> FoundLetter | None:
         """Read the letter that is parked at a location; None where it no longer is. Raises `TopicsInvalid` of any other topic."""
-        known = {self.cluster.names.parked, self.cluster.names.discarded, *self.registry.parking()}
+        known = self.cluster.names.list_resting(self.registry.parking())
         if where.topic not in known:
             raise TopicsInvalid([f"{where.topic} is no parking topic"], f"take one of {', '.join(sorted(known))}")
         spans = self.cluster.spans(LetterRange(where.topic, where.partition, from_offset=where.offset))

@@ -131,7 +131,7 @@ def arm(crash: Crash) -> None:
 
 
 def _arm_transactions(crash: Crash) -> None:
-    def name_stage(writer: Any, config: Config) -> None:
+    def name_stage(writer: Any, config: Config, _ids: object) -> None:
         writer.stage = "intake" if "-intake-" in config["transactional.id"] else "sweep"
 
     def make_teller(moment: str, *, arrived: bool = False) -> Callable[..., None]:

@@ -16,9 +16,8 @@ from pathlib import Path
 from threading import Timer, get_ident
 from typing import Any
 
-from retry.kafka.client_config import Config
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
-from tests.acceptance.crashing_worker import patch_after, patch_before
+from tests.acceptance.crashing_worker import patch_before
 
 COMMIT, PROOF = "commit", "proof"
 _UNDER_WAY_S = 0.002
@@ -40,13 +39,10 @@ def order(file: Path, pids: Mapping[str, int], number: int = signal.SIGKILL, mom
 def arm(file: Path) -> None:
     """Look for an order at every commit."""
 
-    def name_writer(writer: Any, config: Config) -> None:
-        writer.id = config["transactional.id"]
-
     def comes_to(moment: str, writer: Any) -> None:
         try:
             orders = [line.split() for line in file.read_text().splitlines()]
-            ours = [each for each in orders if fnmatch(writer.id, each[0]) and each[3] == moment]
+            ours = [each for each in orders if fnmatch(writer._ids.current, each[0]) and each[3] == moment]
             if not ours:
                 return
             file.unlink()
@@ -60,7 +56,6 @@ def arm(file: Path) -> None:
         else:
             Timer(_UNDER_WAY_S, os.kill, (pid, number)).start()
 
-    patch_after(KafkaTransactionalProducer, "__init__", name_writer)
     patch_before(KafkaTransactionalProducer, "commit", lambda writer: comes_to(COMMIT, writer))
     patch_before(KafkaTransactionalProducer, "read_to", lambda writer, *_: comes_to(PROOF, writer))
 

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from retry.errors import CommitInDoubt
 from retry.kafka.client_config import Config
 from retry.kafka.group_member import KafkaGroupMember
+from retry.kafka.transactional_ids import TransactionalIds
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from tests.acceptance import crashing_worker
 
@@ -27,8 +28,8 @@ _members: list[KafkaGroupMember] = []
 def mutate() -> None:
     """Take the transactions out of the product, from outside."""
 
-    def hold_writes(writer: Any, config: Config) -> None:
-        original_init(writer, config)
+    def hold_writes(writer: Any, config: Config, ids: TransactionalIds) -> None:
+        original_init(writer, config, ids)
         writer._producer = Producer({name: value for name, value in config.items() if name not in _TRANSACTIONAL})
         # Rows of intake, until offsets are committed; a sweep writes at once.
         writer.held = [] if "-intake-" in config["transactional.id"] else None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from retry.kafka.transactional_ids import RememberedIds
 from tests.acceptance import felling_worker
 from tests.conftest import Deploy
 from tests.support import topics
@@ -73,19 +74,36 @@ def test_the_node_with_the_group_coordinator_dies(deploy: Deploy, cluster: Clust
     nothing_is_wrong(deployment, load.sender)
 
 
+def kill_coordinator(deployment: Deployment, cluster: Cluster, names: Sequence[str]) -> int:
+    """Have the coordinator of one of some producers killed while it commits; return which node that was."""
+    nodes: dict[str, int] = {}
+
+    def is_killed() -> bool:
+        # A producer may go on under another id before it commits.
+        if nodes.keys() != set(ids := list_ids(deployment, names)):
+            nodes.clear()
+            nodes.update((each, cluster.transaction_coordinator(each)) for each in ids)
+            felling_worker.order(deployment.folder / "fell", {each: cluster.nodes[n].pid for each, n in nodes.items()})
+        return not all(cluster.nodes[n].running() for n in nodes.values())
+
+    await_that("a node dies", is_killed)
+    return next(n for n in nodes.values() if not cluster.nodes[n].running())
+
+
+def list_ids(deployment: Deployment, names: Sequence[str]) -> list[str]:
+    """List the transactional ids that producers of the first worker have just now."""
+    remembered = RememberedIds(deployment.worker("a").data_dir / "transactional-ids.json")
+    return [remembered.find_ids(f"{deployment.app_id}-{name}").current for name in names]
+
+
 @pytest.mark.fault("transaction coordinator killed during a commit, three brokers")
 def test_the_node_with_the_transaction_coordinator_dies_during_a_commit(deploy: Deploy, cluster: Cluster, runs: Runs) -> None:
     deployment = deploy_on_cluster(deploy, cluster)
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
-    pairs = ("intake-a", "intake-a:1"), ("sweep-a-0", "sweep-a-1")
-    ids = [[f"{deployment.app_id}-{name}" for name in names] for names in pairs]
     with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
-        for either in ids:
+        for names in (("intake-a", "intake-a:1"), ("sweep-a-0", "sweep-a-1")):
             tail.await_more(MORE, MORE_S)
-            nodes = {transactional_id: cluster.transaction_coordinator(transactional_id) for transactional_id in either}
-            felling_worker.order(deployment.folder / "fell", {name: cluster.nodes[n].pid for name, n in nodes.items()})
-            await_that("a node dies", lambda of=nodes: not all(cluster.nodes[n].running() for n in of.values()))
-            node = next(n for n in nodes.values() if not cluster.nodes[n].running())
+            node = kill_coordinator(deployment, cluster, names)
             runs.add()
             tail.await_more(MORE, MORE_S)
             restart_node(cluster, node)
@@ -99,7 +117,7 @@ def test_a_node_that_stops_answering_and_comes_back(deploy: Deploy, cluster: Clu
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
         tail.await_more(MORE, MORE_S)
-        node = cluster.transaction_coordinator(f"{deployment.app_id}-intake-a")
+        node = cluster.transaction_coordinator(*list_ids(deployment, ["intake-a"]))
         cluster.freeze(node)
         tail.quiet(FROZEN_S)
         cluster.thaw(node)

@@ -64,7 +64,7 @@ class Sources(NamedTuple):
 
 def find_sources(admin: AdminClient, own: topics.TopicNames, registry: Registry) -> Sources:
     """Find the topics that are there; raises TopicsInvalid where the changelog is not. All others may be missing."""
-    resting = {own.parked, own.discarded, *registry.parking()}
+    resting = own.list_resting(registry.parking())
     described = topics.describe(admin, {own.changelog, own.outcomes, own.audit, own.notes, *resting}, optional=True)
     if own.changelog not in described:
         raise TopicsInvalid([f"{own.changelog} is missing, or this user may not see it"], "retry topics create; retry acls")

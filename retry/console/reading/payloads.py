@@ -144,7 +144,7 @@ class Payloads:
             where = search.parse_location(name)
         except ValueError:
             return None
-        if where.topic not in {self._own.parked, self._own.discarded, *self._registry().parking()}:
+        if where.topic not in self._own.list_resting(self._registry().parking()):
             return None
         found = self._open_letter(self._single.fetch([LogRecord(*where)], _FETCH_S).get(where, UNREADABLE), name)
         return None if found is None or (scope is not None and found.team not in scope) else found
